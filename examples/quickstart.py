@@ -11,7 +11,6 @@ import argparse
 import io
 import multiprocessing
 import os
-import random
 import signal
 import sys
 import time
@@ -30,11 +29,20 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.utils.data import DataLoader
 
-from tosnative import TosCheckpoint, TosIterableDataset, TosMapDataset, TosObjectReader, TosObjectWriter
+from tosnative import (
+    TosCheckpoint,
+    TosClientConfig,
+    TosIterableDataset,
+    TosMapDataset,
+    TosObjectReader,
+    TosObjectWriter,
+)
 from tosnative.cli import main as tosnative_command
 from tosnative.testing import LocalTos
 
 BATCH = 64
+SMALL_PARTS = TosClientConfig(part_size=5 << 20)  # so that a checkpoint of 6 MiB is uploaded in parts
+DIES_AFTER = int(5.5 * (1 << 20))  # bytes: one part is on its way by then
 
 
 @dataclass(frozen=True)
@@ -69,8 +77,8 @@ def png(pixels: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def upload_digits(run: Run) -> tuple[list[str], int]:
-    """Upload every digit; return the URLs of the training objects and the number of bytes sent."""
+def upload_digits(run: Run) -> int:
+    """Upload every digit; return the number of bytes sent."""
     pixels, labels = load_digits(return_X_y=True)
     indices = np.arange(len(labels))
     train, test = train_test_split(indices, test_size=0.2, stratify=labels, random_state=0)
@@ -82,8 +90,7 @@ def upload_digits(run: Run) -> tuple[list[str], int]:
             with store.writer(f"{run.url}/digits/{names[i]}") as writer:
                 return writer.write(png(pixels[i]))
 
-        sent = sum(pool.map(upload, indices))
-    return [f"{run.url}/digits/{names[i]}" for i in train], sent
+        return sum(pool.map(upload, indices))
 
 
 def decode(reader: TosObjectReader) -> tuple[torch.Tensor, int, int]:
@@ -147,7 +154,7 @@ class DiesHalfWay(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         if self.writer.tell() + memoryview(data).nbytes > self.limit:
-            say("   killed by SIGKILL in the middle of torch.save")
+            say("             SIGKILL in the middle of torch.save")
             os.kill(os.getpid(), signal.SIGKILL)
         return self.writer.write(data)
 
@@ -177,7 +184,10 @@ def train(run: Run, tally: Tally, dies_in_epoch: int | None = None) -> nn.Module
     torch.set_num_threads(1)  # two workers decode meanwhile
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    with TosCheckpoint() as store, TosMapDataset.from_prefix(f"{run.url}/digits/train/", transform=decode) as dataset:
+    with (
+        TosCheckpoint(client_conf=SMALL_PARTS) as store,
+        TosMapDataset.from_prefix(f"{run.url}/digits/train/", transform=decode) as dataset,
+    ):
         loader = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=run.workers)
         state = load_newest(store, run)
         if state is not None:
@@ -187,7 +197,7 @@ def train(run: Run, tally: Tally, dies_in_epoch: int | None = None) -> nn.Module
             line = train_epoch(model, optimizer, loader, tally)
             say(f"   epoch {epoch}   {line}")
             state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
-            size = save(store, run.checkpoint(epoch), state, 1 << 20 if epoch == dies_in_epoch else None)
+            size = save(store, run.checkpoint(epoch), state, DIES_AFTER if epoch == dies_in_epoch else None)
             tally.bytes_written += size
     return model
 
@@ -199,17 +209,15 @@ def say(text: str = "") -> None:
     print(text, flush=True)
 
 
-def step_upload(run: Run, tally: Tally) -> list[str]:
+def step_upload(run: Run, tally: Tally) -> None:
     start = time.perf_counter()
-    urls, sent = upload_digits(run)
-    tally.bytes_written += sent
-    say(f"1. Uploaded the digits as PNG objects below {run.url}/digits/ in {time.perf_counter() - start:.1f} s")
-    return urls
+    tally.bytes_written += upload_digits(run)
+    say(f"\n1. Uploaded 1,797 digits as PNG objects to {run.url}/digits/ in {time.perf_counter() - start:.1f} s")
 
 
 def step_crash(run: Run) -> None:
     """Train in a child process that is killed while it writes the checkpoint of the middle epoch."""
-    say(f"\n2. Train with TosMapDataset and a DataLoader of {run.workers} workers; checkpoint after each epoch")
+    say(f"\n2. Train: TosMapDataset, DataLoader with {run.workers} workers, a checkpoint after each epoch")
     half = run.epochs // 2
     child = multiprocessing.get_context("spawn").Process(target=train, args=(run, Tally(), half))
     child.start()
@@ -220,9 +228,11 @@ def step_crash(run: Run) -> None:
         try:
             store.reader(run.checkpoint(half)).read(1)
         except FileNotFoundError:
-            say(f"   and TOS holds no torn checkpoint: {run.checkpoint(half)} does not exist")
+            say(f"   TOS holds no torn checkpoint: {run.checkpoint(half)} does not exist")
         else:
             raise SystemExit(f"{run.checkpoint(half)} became visible although its writer was killed")
+    say("   Parts that the killed process left behind are found and freed by `tosnative uploads`:")
+    tosnative_command(["uploads", run.url, "--abort-older-than", "0s"])
 
 
 def step_resume(run: Run, tally: Tally) -> float:
@@ -233,29 +243,31 @@ def step_resume(run: Run, tally: Tally) -> float:
     return score
 
 
-def step_stream(run: Run, urls: list[str], tally: Tally) -> None:
-    """A new model on an iterable dataset: the order is the order of the URLs, so they are shuffled each epoch."""
+def step_stream(run: Run, tally: Tally) -> float:
+    """A new model on an iterable dataset, which shuffles by itself, differently in each epoch."""
     say("\n4. The same digits as a stream: TosIterableDataset, a new model")
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    dataset = TosIterableDataset.from_prefix(f"{run.url}/digits/train/", transform=decode, shuffle=True, seed=0)
+    loader = DataLoader(dataset, batch_size=BATCH, num_workers=run.workers)
     for epoch in range(1, run.epochs // 2 + 1):
-        random.Random(epoch).shuffle(urls)
-        dataset = TosIterableDataset.from_urls(urls, transform=decode)
-        loader = DataLoader(dataset, batch_size=BATCH, num_workers=run.workers)
+        dataset.set_epoch(epoch)
         say(f"   epoch {epoch}   {train_epoch(model, optimizer, loader, tally)}")
-    say(f"   accuracy on the held-out digits {accuracy(model, run):.3f}")
+    score = accuracy(model, run)
+    say(f"   accuracy on the held-out digits {score:.3f}")
+    return score
 
 
 def tell_story(run: Run) -> float:
+    """Run all steps and say how it went; return the accuracy of the resumed model."""
     tally = Tally()
-    urls = step_upload(run, tally)
+    step_upload(run, tally)
     step_crash(run)
     score = step_resume(run, tally)
-    step_stream(run, urls, tally)
-    rate = tally.samples / tally.seconds
-    say(
-        f"\nAccuracy {score:.3f}, {rate:,.0f} samples/s,",
-    )
+    streamed = step_stream(run, tally)
+    say(f"\nAccuracy {score:.3f} (map) and {streamed:.3f} (stream) on digits that neither model had seen.")
+    say(f"{tally.samples:,} samples at {tally.samples / tally.seconds:,.0f} samples/s, training included;")
+    say(f"{tally.bytes_read / 2**20:.1f} MiB of samples read, {tally.bytes_written / 2**20:.1f} MiB written.")
     return score
 
 
@@ -284,7 +296,9 @@ def main() -> int:
         try:
             score = tell_story(Run(url, args.epochs, args.workers))
         finally:
+            say("\n5. Clean up")
             tosnative_command(["rm", "--recursive", url + "/"])
+            tosnative_command(["uploads", url, "--abort-older-than", "0s"])
     return 0 if score > 0.95 else 1
 
 

@@ -12,18 +12,14 @@ import pytest
 from tosnative.cli import main
 from tosnative.testing import LocalTos
 
-KIB = 1024
-
 
 @pytest.fixture
 def tos(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTos]:
     for name in [name for name in os.environ if name.upper().endswith("_PROXY") or name.startswith("TOS_")]:
         monkeypatch.delenv(name)
     with LocalTos(bucket="demo") as server:
-        monkeypatch.setenv("TOS_ENDPOINT", server.endpoint)
-        monkeypatch.setenv("TOS_REGION", server.region)
-        monkeypatch.setenv("TOS_ACCESS_KEY", server.cred.ak)
-        monkeypatch.setenv("TOS_SECRET_KEY", server.cred.sk)
+        for name, value in server.environ().items():
+            monkeypatch.setenv(name, value)
         yield server
 
 
@@ -65,9 +61,9 @@ def test_ls_shows_one_level(tos: LocalTos, run: Run) -> None:
     fill(tos, "a.txt", "train/1.png", "train/2.png", "train/deep/3.png")
     assert run("ls", "tos://demo/train/") == 0
     assert [line.split()[-1] for line in run.out.splitlines()] == [
-        "tos://demo/train/deep/",
         "tos://demo/train/1.png",
         "tos://demo/train/2.png",
+        "tos://demo/train/deep/",
     ]
     assert run("ls", "demo") == 0
     assert "tos://demo/train/" in run.out

@@ -18,10 +18,8 @@ from tosnative.testing import LocalTos
 @pytest.fixture
 def tos(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalTos]:
     with LocalTos(bucket="demo") as server:
-        monkeypatch.setenv("TOS_ENDPOINT", server.endpoint)
-        monkeypatch.setenv("TOS_REGION", server.region)
-        monkeypatch.setenv("TOS_ACCESS_KEY", server.cred.ak)
-        monkeypatch.setenv("TOS_SECRET_KEY", server.cred.sk)
+        for name, value in server.environ().items():
+            monkeypatch.setenv(name, value)
         yield server
 
 

@@ -79,10 +79,7 @@ def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
         yield clean | {
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
-            "TOS_ENDPOINT": tos.endpoint,
-            "TOS_REGION": tos.region,
-            "TOS_ACCESS_KEY": tos.cred.ak,
-            "TOS_SECRET_KEY": tos.cred.sk,
+            **tos.environ(),
         }
 
 

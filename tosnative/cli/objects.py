@@ -11,6 +11,7 @@ from tosnative.cli.output import Progress, complain, count, say, say_json, size_
 from tosnative.cli.places import Remote
 from tosnative.cli.session import Session
 from tosnative.errors import TosNotFoundError
+from tosnative.listing import list_pages
 from tosnative.meta import TosObjectMeta
 from tosnative.uri import format_uri
 
@@ -41,20 +42,20 @@ def ls(session: Session) -> int:
 
 def _ls_level(session: Session, where: Remote) -> int:
     """Show what lies directly under the prefix; return the number of lines."""
-    seen, token = 0, None
-    while True:
-        page = session.client.list_page(where.bucket, where.key, delimiter="/", token=token)
-        for prefix in page.prefixes:
-            if session.json:
-                say_json({"uri": format_uri(where.bucket, prefix), "prefix": prefix})
+    seen = 0
+    for page in list_pages(session.client, where.bucket, where.key, delimiter="/"):
+        lines: dict[str, TosObjectMeta | None] = dict.fromkeys(page.prefixes)
+        lines.update((found.key, found) for found in page.objects)
+        for key in sorted(lines, key=str.encode):
+            found = lines[key]
+            if found is not None:
+                _show(session, found)
+            elif session.json:
+                say_json({"uri": format_uri(where.bucket, key), "prefix": key})
             else:
-                say(f"{'':>12}  {'':20}  {format_uri(where.bucket, prefix)}")
-        for found in page.objects:
-            _show(session, found)
-        seen += len(page.prefixes) + len(page.objects)
-        token = page.token
-        if token is None:
-            return seen
+                say(f"{'':>12}  {'':20}  {format_uri(where.bucket, key)}")
+        seen += len(lines)
+    return seen
 
 
 def _show(session: Session, found: TosObjectMeta) -> None:
