@@ -1,0 +1,106 @@
+"""tosnative: PyTorch datasets and checkpoints straight from TOS, in pure Python.
+
+Names are imported when they are first used, so that `import tosnative` costs next to nothing and torch is imported only where a
+torch name is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tosnative.checkpoint import TosCheckpoint
+    from tosnative.config import ConnectionOptions, ReaderType, TosClientConfig
+    from tosnative.credentials import (
+        CredentialProvider,
+        EcsRoleCredentials,
+        EnvironmentCredentials,
+        FileCredentials,
+        RefreshingCredentials,
+        SdkCredentials,
+    )
+    from tosnative.datasets import TosIterableDataset, TosMapDataset
+    from tosnative.errors import (
+        TosAbortedError,
+        TosAccessError,
+        TosChangedError,
+        TosConnectionError,
+        TosError,
+        TosException,
+        TosExistsError,
+        TosIntegrityError,
+        TosNotFoundError,
+        TosOutcomeUnknownError,
+        TosTimeoutError,
+        TosUnavailableError,
+    )
+    from tosnative.logs import init_log, init_logs
+    from tosnative.meta import TosObjectMeta
+    from tosnative.metrics import metrics
+    from tosnative.reader import TosObjectReader
+    from tosnative.uri import parse_tos_url
+    from tosnative.writer import TosObjectWriter
+
+__all__ = [
+    "ConnectionOptions",
+    "CredentialProvider",
+    "EcsRoleCredentials",
+    "EnvironmentCredentials",
+    "FileCredentials",
+    "ReaderType",
+    "RefreshingCredentials",
+    "SdkCredentials",
+    "TosAbortedError",
+    "TosAccessError",
+    "TosChangedError",
+    "TosCheckpoint",
+    "TosClientConfig",
+    "TosConnectionError",
+    "TosError",
+    "TosException",
+    "TosExistsError",
+    "TosIntegrityError",
+    "TosIterableDataset",
+    "TosMapDataset",
+    "TosNotFoundError",
+    "TosObjectMeta",
+    "TosObjectReader",
+    "TosObjectWriter",
+    "TosOutcomeUnknownError",
+    "TosTimeoutError",
+    "TosUnavailableError",
+    "init_log",
+    "init_logs",
+    "metrics",
+    "parse_tos_url",
+]
+
+_ERRORS = frozenset(name for name in __all__ if name.endswith(("Error", "Exception")))
+_MODULES = {
+    "ConnectionOptions": "config",
+    "ReaderType": "config",
+    "TosCheckpoint": "checkpoint",
+    "TosClientConfig": "config",
+    "TosIterableDataset": "datasets",
+    "TosMapDataset": "datasets",
+    "TosObjectMeta": "meta",
+    "TosObjectReader": "reader",
+    "TosObjectWriter": "writer",
+    "init_log": "logs",
+    "init_logs": "logs",
+    "metrics": "metrics",
+    "parse_tos_url": "uri",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module 'tosnative' has no attribute {name!r}")
+    module = "errors" if name in _ERRORS else _MODULES.get(name, "credentials")
+    value = globals()[name] = getattr(importlib.import_module(f"tosnative.{module}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

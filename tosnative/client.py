@@ -1,0 +1,399 @@
+"""TosClient: one face over the two ways to reach the service.
+
+Bytes go through the engine (`download`, `upload_part`, `put`, listings), everything else through the official SDK. Callers hold
+transfers and wait on them; how they are retried, resumed, raced and checked is settled below.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tosnative.completion import complete_upload
+from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint
+from tosnative.credentials import CredentialProvider, as_provider, parse_time
+from tosnative.errors import TosError, TosException, TosIntegrityError, TosNotFoundError
+from tosnative.meta import TosObjectMeta
+from tosnative.uri import check_bucket, check_key
+from tosnative.wire.budget import Budget
+from tosnative.wire.connections import Origin, proxy_authorization
+from tosnative.wire.control import Control
+from tosnative.wire.engine import ENGINE
+from tosnative.wire.http1 import check_header_value
+from tosnative.wire.process import PerProcess
+from tosnative.wire.query import Query
+from tosnative.wire.retry import RetryPolicy
+from tosnative.wire.signing import Signer, canonical_query
+from tosnative.wire.transfer import Download, Target, Transfer, Upload
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tosnative.endpoint import Endpoint
+
+__all__ = ["Budget", "Download", "ListPage", "Transfer", "TosClient", "Upload", "UploadInfo"]
+
+_budgets: PerProcess[dict[int, Budget]] = PerProcess(dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """A page of a listing, in key order. token: for the next page, None after the last."""
+
+    objects: list[TosObjectMeta] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UploadInfo:
+    """A multipart upload that was begun and neither completed nor aborted. initiated: seconds since 1970."""
+
+    key: str
+    upload_id: str
+    initiated: float | None
+
+
+def _user_agent() -> str:
+    try:
+        version = importlib.metadata.version("tosnative")
+    except importlib.metadata.PackageNotFoundError:
+        version = "0"
+    return f"tosnative/{version} ({sys.platform}/{platform.machine()}; python {platform.python_version()})"
+
+
+class TosClient:
+    """See the module. Cheap to make: no thread and no socket before the first request. Pickles as its recipe.
+
+    region, endpoint: each is inferred from the other, or taken from TOS_REGION and TOS_ENDPOINT.
+    cred: a CredentialProvider, a provider of the official SDK, anything with `ak` and `sk`; None takes the environment.
+    Raises: ValueError where something is missing or contradictory.
+    """
+
+    def __init__(
+        self,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        cred: object | None = None,
+        config: TosClientConfig | None = None,
+    ) -> None:
+        self.config = config or TosClientConfig()
+        self.endpoint: Endpoint = resolve_endpoint(endpoint, region)
+        self.provider: CredentialProvider = as_provider(cred)
+        self._proxy = proxy_for(self.endpoint, self.config.connection)
+        self._control = Control(self.endpoint, self.provider, self.config, self._proxy)
+        self._signer = Signer(self.endpoint.region)
+        self._targets: dict[str, Target] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.endpoint.url, self.endpoint.region, self.provider, self.config)
+
+    def __repr__(self) -> str:
+        return f"TosClient({self.endpoint.url}, region={self.endpoint.region!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the control plane's connections; the engine's are shared, and end when nobody uses them. Idempotent."""
+        self._control.close()
+
+    @property
+    def budget(self) -> Budget:
+        """The byte budget that all clients of this process with the same limit share."""
+        budgets, limit = _budgets.get(), self.config.memory_budget_bytes
+        return budgets.get(limit) or budgets.setdefault(limit, Budget(limit))
+
+    # -- the data plane
+
+    def _target(self, bucket: str) -> Target:
+        found = self._targets.get(bucket)
+        if found is None:
+            found = self._targets[bucket] = self._make_target(check_bucket(bucket))
+        return found
+
+    def _make_target(self, bucket: str) -> Target:
+        endpoint, config, proxy = self.endpoint, self.config, self._proxy
+        host, port = endpoint.address_of(bucket)
+        plain_proxy = proxy is not None and endpoint.scheme == "http"
+        authorization = proxy_authorization(proxy) if proxy is not None and plain_proxy else None
+        if plain_proxy:
+            host = endpoint.host  # one proxy connection serves all buckets
+        lines = f"User-Agent: {_user_agent()}\r\n"
+        if authorization:
+            lines += f"Proxy-Authorization: {authorization}\r\n"
+        return Target(
+            origin=Origin(endpoint.scheme, host, port, proxy, config.connection),
+            host=endpoint.host_header(bucket),
+            signer=self._signer,
+            provider=self.provider,
+            policy=RetryPolicy(config.deadline_s, config.max_retry_count),
+            request_prefix=f"http://{endpoint.host_header(bucket)}" if plain_proxy else "",
+            constant_headers=lines,
+            most_in_flight=config.shared_prefetch_tasks,
+            hedge_percent=config.hedge_percent,
+            shorten_switch_interval=config.shorten_switch_interval,
+        )
+
+    def download(
+        self,
+        bucket: str,
+        key: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        into: memoryview | None = None,
+        etag: str | None = None,
+        check_crc: bool | None = None,
+    ) -> Download:
+        """A GET of the bytes [start, stop), not yet submitted; see Download. into: where they go, of stop - start bytes."""
+        if not key:
+            check_key(bucket, key)
+        check = self.config.enable_crc if check_crc is None else check_crc
+        target = self._targets.get(bucket) or self._target(bucket)
+        return Download(target, bucket, key, start, stop, into, etag, check)
+
+    def submit(self, transfers: Iterable[Transfer]) -> None:
+        """Hand transfers to the engine, in order."""
+        ENGINE.get().submit(transfers)
+
+    def get(self, bucket: str, key: str, start: int = 0, stop: int | None = None, **options: Any) -> Download:
+        """`download`, submitted."""
+        download = self.download(bucket, key, start, stop, **options)
+        self.submit((download,))
+        return download
+
+    def put(
+        self,
+        bucket: str,
+        key: str,
+        data: bytes | bytearray | memoryview,
+        *,
+        crc64: int | None = None,
+        content_type: str | None = None,
+        forbid_overwrite: bool = False,
+    ) -> Upload:
+        """A PUT of a whole object (at most 5 GiB), submitted. `data` must stay as it is until it is done."""
+        signed = _write_headers(content_type, forbid_overwrite)
+        upload = Upload(
+            self._target(bucket), bucket, check_key(bucket, key), memoryview(data).cast("B"), crc64, "", signed or None
+        )
+        self.submit((upload,))
+        return upload
+
+    def upload_part(
+        self, bucket: str, key: str, upload_id: str, number: int, data: memoryview, crc64: int | None = None
+    ) -> Upload:
+        """A PUT of part `number` (1 to 10,000) of a multipart upload, submitted. `data` must stay as it is until done."""
+        query = canonical_query({"partNumber": str(number), "uploadId": upload_id})
+        upload = Upload(self._target(bucket), bucket, key, data, crc64, query)
+        self.submit((upload,))
+        return upload
+
+    def advised_depth(self, bucket: str | None = None) -> int:
+        """How many small GETs are worth having submitted ahead now; follows latency and throttling."""
+        targets = self._targets
+        if bucket is None and targets:
+            bucket = next(iter(targets))
+        if bucket is None:
+            return 32
+        return ENGINE.get().advised_depth(self._target(bucket).origin)
+
+    # -- the control plane
+
+    def head(self, bucket: str, key: str) -> TosObjectMeta:
+        """What is known of the object. Raises: TosNotFoundError where there is none."""
+        check_key(bucket, key)
+        out = self._control.call("HEAD", bucket, key, lambda sdk: sdk.head_object(bucket, key))
+        modified = out.last_modified.timestamp() if out.last_modified else None
+        return TosObjectMeta(bucket, key, out.content_length, out.etag, out.hash_crc64_ecma or None, modified)
+
+    def head_bucket(self, bucket: str) -> None:
+        """Return if the bucket exists and may be seen. Raises: TosNotFoundError, TosAccessError."""
+        self._control.call("HEAD", bucket, "", lambda sdk: sdk.head_bucket(bucket))
+
+    def create_bucket(self, bucket: str) -> None:
+        """Create a bucket with the service's defaults."""
+        self._control.call("PUT", bucket, "", lambda sdk: sdk.create_bucket(bucket), repeat=False)
+
+    def list_page(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        delimiter: str | None = None,
+        start_after: str | None = None,
+        token: str | None = None,
+        max_keys: int = 1000,
+    ) -> ListPage:
+        """One page of the objects whose keys begin with `prefix`."""
+        query = self.list_query(
+            bucket, prefix, delimiter=delimiter, start_after=start_after, token=token, max_keys=max_keys
+        )
+        self.submit((query,))
+        return parse_page(bucket, query.wait())
+
+    def list_query(
+        self,
+        bucket: str,
+        prefix: str = "",
+        *,
+        delimiter: str | None = None,
+        start_after: str | None = None,
+        token: str | None = None,
+        max_keys: int = 1000,
+    ) -> Query:
+        """The request for one page, not yet submitted; `parse_page` reads its answer."""
+        query = {"list-type": "2", "max-keys": str(max_keys)}
+        optional = {"prefix": prefix, "delimiter": delimiter, "start-after": start_after, "continuation-token": token}
+        query.update({name: value for name, value in optional.items() if value})
+        return Query(self._target(bucket), bucket, prefix, query)
+
+    def create_upload(
+        self, bucket: str, key: str, *, content_type: str | None = None, forbid_overwrite: bool = False
+    ) -> str:
+        """Begin a multipart upload; returns its id."""
+        check_key(bucket, key)
+        _write_headers(content_type, forbid_overwrite)
+        out = self._control.call(
+            "POST",
+            bucket,
+            key,
+            lambda sdk: sdk.create_multipart_upload(
+                bucket, key, content_type=content_type, forbid_overwrite=forbid_overwrite or None
+            ),
+        )
+        if not out.upload_id:
+            raise TosException(
+                TosError("the service began an upload without an id", operation="POST", bucket=bucket, key=key)
+            )
+        return str(out.upload_id)
+
+    def complete_upload(
+        self,
+        bucket: str,
+        key: str,
+        upload_id: str,
+        parts: Sequence[tuple[int, str]],
+        *,
+        crc64: int | None = None,
+        forbid_overwrite: bool = False,
+    ) -> TosObjectMeta:
+        """Make the parts (number, etag) the object. See `completion` for what holds when the answer is lost."""
+        return complete_upload(self._control, bucket, key, upload_id, parts, crc64, forbid_overwrite)
+
+    def abort_upload(self, bucket: str, key: str, upload_id: str) -> None:
+        """Give up a multipart upload and free its parts. An upload that is gone already is no error."""
+        try:
+            self._control.call("DELETE", bucket, key, lambda sdk: sdk.abort_multipart_upload(bucket, key, upload_id))
+        except TosNotFoundError:
+            pass
+
+    def list_uploads(self, bucket: str, prefix: str = "") -> Iterator[UploadInfo]:
+        """The multipart uploads that are open, in key order."""
+        key_marker = id_marker = None
+        while True:
+            out = self._control.call(
+                "LIST",
+                bucket,
+                prefix,
+                lambda sdk, k=key_marker, i=id_marker: sdk.list_multipart_uploads(  # type: ignore[misc]
+                    bucket, prefix=prefix or None, key_marker=k, upload_id_marker=i
+                ),
+            )
+            for upload in out.uploads:
+                initiated = upload.initiated.timestamp() if upload.initiated else None
+                yield UploadInfo(upload.key, upload.upload_id, initiated)
+            following = (out.next_key_marker, out.next_upload_id_marker)
+            if not out.is_truncated or following == (key_marker, id_marker):
+                return
+            key_marker, id_marker = following
+
+    def copy(self, src_bucket: str, src_key: str, bucket: str, key: str) -> TosObjectMeta:
+        """Copy an object (at most 5 GiB) inside the service."""
+        check_key(src_bucket, src_key)
+        check_key(bucket, key)
+        out = self._control.call("COPY", bucket, key, lambda sdk: sdk.copy_object(bucket, key, src_bucket, src_key))
+        return TosObjectMeta(bucket, key, None, out.etag)
+
+    def delete(self, bucket: str, key: str) -> None:
+        """Delete an object; one that is not there is no error."""
+        check_key(bucket, key)
+        self._control.call("DELETE", bucket, key, lambda sdk: sdk.delete_object(bucket, key))
+
+    def delete_many(self, bucket: str, keys: Sequence[str]) -> None:
+        """Delete objects, a thousand a request. Raises: TosException naming the first that could not be deleted."""
+        for at in range(0, len(keys), 1000):
+            batch = [tos_object(check_key(bucket, key)) for key in keys[at : at + 1000]]
+            out = self._control.call(
+                "DELETE",
+                bucket,
+                "",
+                lambda sdk, b=batch: sdk.delete_multi_objects(bucket, b, quiet=True),  # type: ignore[misc]
+            )
+            if out.error:
+                first = out.error[0]
+                text = f"{len(out.error)} of {len(batch)} objects could not be deleted; the first: {first.message}"
+                raise TosException(
+                    TosError(
+                        text,
+                        code=first.code,
+                        operation="DELETE",
+                        bucket=bucket,
+                        key=first.key,
+                        request_id=out.request_id,
+                    )
+                )
+
+
+def _rebuild(endpoint: str, region: str, cred: CredentialProvider, config: TosClientConfig) -> TosClient:
+    return TosClient(endpoint=endpoint, region=region, cred=cred, config=config)
+
+
+@dataclass(frozen=True, slots=True)
+class tos_object:
+    """What the SDK wants of an object to delete."""
+
+    key: str
+    version_id: None = None
+
+
+def _write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str, str]:
+    headers = {}
+    if content_type is not None:
+        headers["content-type"] = check_header_value("content_type", content_type)
+    if forbid_overwrite:
+        headers["x-tos-forbid-overwrite"] = "true"
+    return headers
+
+
+def parse_page(bucket: str, query: Query) -> ListPage:
+    """Read the answer of a finished listing request. Raises: TosIntegrityError where it is no listing."""
+    try:
+        page = json.loads(query.document)
+        objects = [
+            TosObjectMeta(
+                bucket,
+                item["Key"],
+                int(item["Size"]),
+                item["ETag"].strip('"'),
+                int(item.get("HashCrc64ecma") or 0) or None,
+                parse_time(item.get("LastModified") or ""),
+            )
+            for item in page.get("Contents") or ()
+        ]
+        prefixes = [str(item["Prefix"]) for item in page.get("CommonPrefixes") or ()]
+        token = str(page["NextContinuationToken"]) if page.get("IsTruncated") else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        text = f"the service's answer is no listing ({type(error).__name__}: {error})"
+        raise TosIntegrityError(TosError(text, operation="LIST", bucket=bucket, key=query.key)) from error
+    return ListPage(objects, prefixes, token)

@@ -1,0 +1,172 @@
+"""Configuration as frozen values that check themselves, and the only reader of the environment."""
+
+from __future__ import annotations
+
+import enum
+import os
+import urllib.request
+from dataclasses import dataclass, replace
+
+from tosnative.endpoint import Endpoint, endpoint_of_region, parse_endpoint
+
+__all__ = [
+    "ConnectionOptions",
+    "ReaderType",
+    "TosClientConfig",
+    "environment_credentials",
+    "proxy_for",
+    "resolve_endpoint",
+]
+
+MIB = 1 << 20
+# The service takes parts of 4 MiB to 5 GiB (public documentation, volcengine.com/docs/6349/156120).
+MIN_PART_SIZE, MAX_PART_SIZE = 4 * MIB, 5 << 30
+
+
+class ReaderType(enum.Enum):
+    """How a TosObjectReader gets its bytes.
+
+    SEQUENTIAL reads ahead in parallel ranges, for reading from front to back (and torch.load).
+    RANGED keeps one window around the position, for jumping about. DIRECT keeps nothing: each read is one request.
+    """
+
+    SEQUENTIAL = "sequential"
+    RANGED = "ranged"
+    DIRECT = "direct"
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How connections to the service are made and how long they may take. Times are seconds.
+
+    ca_bundle: a file of CA certificates in PEM, in place of the system's. client_cert: (certificate, key) files.
+    proxy: http://[user:password@]host:port; None takes HTTP(S)_PROXY and NO_PROXY from the environment, "" means none.
+    connect_timeout_s: for name, TCP and TLS together. first_byte_timeout_s: from the request's last byte sent to the
+    answer's first byte. stall_timeout_s: the longest time without a byte while a body is on its way.
+    max_connections: to the service, per process. idle_timeout_s: kept-alive connections unused for longer are dropped.
+    """
+
+    verify: bool = True
+    ca_bundle: str | None = None
+    client_cert: tuple[str, str] | None = None
+    proxy: str | None = None
+    connect_timeout_s: float = 10.0
+    first_byte_timeout_s: float = 30.0
+    stall_timeout_s: float = 20.0
+    idle_timeout_s: float = 50.0
+    max_connections: int = 256
+
+    def __post_init__(self) -> None:
+        for name in ("connect_timeout_s", "first_byte_timeout_s", "stall_timeout_s", "idle_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0 seconds, not {getattr(self, name)!r}")
+        if self.max_connections < 1:
+            raise ValueError(f"max_connections must be at least 1, not {self.max_connections}")
+        for path in (self.ca_bundle, *(self.client_cert or ())):
+            if path is not None and not os.path.exists(path):
+                raise ValueError(f"no such file: {path!r} (ca_bundle or client_cert)")
+
+    def __repr__(self) -> str:
+        proxy = self.proxy and "//" + self.proxy.rpartition("@")[2].rpartition("//")[2]
+        return f"ConnectionOptions(verify={self.verify}, ca_bundle={self.ca_bundle!r}, proxy={proxy!r}, max_connections={self.max_connections})"
+
+
+@dataclass(frozen=True)
+class TosClientConfig:
+    """The settings of a client.
+
+    part_size: bytes of one ranged GET or uploaded part (at least 4 MiB to be accepted in multipart uploads).
+    max_retry_count: most retries of one request; None lets the deadline alone decide.
+    shared_prefetch_tasks: most GETs in flight; None adapts to latency and bandwidth.
+    shared_upload_part_tasks: most parts in flight of one writer; None chooses by part size and memory budget.
+    enable_crc: compare CRC64 of what is read and written with the service's.
+    deadline_s: how long one operation is retried, from its first attempt.
+    memory_budget_bytes: for everything in flight or read ahead, per process.
+    hedge_percent: most extra requests, in percent, that race an answer which is unusually late; 0 switches it off.
+    shorten_switch_interval: over TLS, let Python switch threads more often while transfers run (see sys.setswitchinterval).
+    """
+
+    part_size: int = 8 * MIB
+    max_retry_count: int | None = None
+    shared_prefetch_tasks: int | None = None
+    shared_upload_part_tasks: int | None = None
+    enable_crc: bool = True
+    deadline_s: float = 300.0
+    memory_budget_bytes: int = 1 << 30
+    hedge_percent: float = 5.0
+    shorten_switch_interval: bool = True
+    connection: ConnectionOptions = ConnectionOptions()
+
+    def __post_init__(self) -> None:
+        if not MIB <= self.part_size <= MAX_PART_SIZE:
+            raise ValueError(f"part_size must be 1 MiB to 5 GiB, not {self.part_size} bytes")
+        for name in ("shared_prefetch_tasks", "shared_upload_part_tasks"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, or None for automatic, not {value}")
+        if self.max_retry_count is not None and self.max_retry_count < 0:
+            raise ValueError(f"max_retry_count must not be negative: {self.max_retry_count}")
+        if not self.deadline_s > 0:
+            raise ValueError(f"deadline_s must be more than 0 seconds, not {self.deadline_s}")
+        if self.memory_budget_bytes < 64 * MIB:
+            raise ValueError(f"memory_budget_bytes must be at least 64 MiB, not {self.memory_budget_bytes}")
+        if not 0 <= self.hedge_percent <= 100:
+            raise ValueError(f"hedge_percent must be 0 to 100, not {self.hedge_percent}")
+
+    def with_crc(self, enable_crc: bool) -> TosClientConfig:
+        return self if enable_crc == self.enable_crc else replace(self, enable_crc=enable_crc)
+
+
+def resolve_endpoint(endpoint: str | None, region: str | None) -> Endpoint:
+    """The endpoint to use, from the arguments, then from TOS_ENDPOINT and TOS_REGION; each is inferred from the other.
+
+    Raises: ValueError where neither is given, where they contradict each other, or where the endpoint cannot be one.
+    """
+    endpoint = endpoint or None
+    region = region or None
+    if endpoint is None and region is None:
+        endpoint = os.environ.get("TOS_ENDPOINT") or None
+    region = region or os.environ.get("TOS_REGION") or None
+    if endpoint is None and region is None:
+        raise ValueError("no endpoint: pass endpoint= or region=, or set TOS_ENDPOINT or TOS_REGION")
+    if endpoint is None:
+        assert region is not None
+        return endpoint_of_region(region)
+    return parse_endpoint(endpoint, region)
+
+
+def environment_credentials() -> tuple[str, str, str | None] | None:
+    """(access key, secret key, security token) from TOS_ACCESS_KEY, TOS_SECRET_KEY and TOS_SECURITY_TOKEN, if set."""
+    ak, sk = os.environ.get("TOS_ACCESS_KEY", ""), os.environ.get("TOS_SECRET_KEY", "")
+    if not ak and not sk:
+        return None
+    if not ak or not sk:
+        raise ValueError(f"{'TOS_SECRET_KEY' if ak else 'TOS_ACCESS_KEY'} is not set, though its counterpart is")
+    return ak, sk, os.environ.get("TOS_SECURITY_TOKEN") or None
+
+
+def proxy_for(endpoint: Endpoint, options: ConnectionOptions) -> str | None:
+    """The proxy's URL for this endpoint, or None: from the options, else from HTTP(S)_PROXY, ALL_PROXY and NO_PROXY.
+
+    Raises: ValueError for a proxy that cannot be used: an https proxy before an https endpoint, or another scheme.
+    """
+    proxy = options.proxy
+    if proxy is None:
+        if urllib.request.proxy_bypass(f"{endpoint.host}:{endpoint.port}") or urllib.request.proxy_bypass(
+            endpoint.host
+        ):
+            return None
+        found = urllib.request.getproxies()
+        proxy = found.get(endpoint.scheme) or found.get("all")
+    if not proxy:
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy}"
+    scheme = proxy.partition("://")[0].lower()
+    shown = f"{scheme}://{proxy.rpartition('@')[2].rpartition('//')[2]}"
+    if scheme == "https" and endpoint.scheme == "https":
+        raise ValueError(
+            f"the proxy {shown} is itself https and cannot carry an https endpoint: use an http:// proxy, or NO_PROXY"
+        )
+    if scheme not in ("http", "https"):
+        raise ValueError(f"the proxy {shown} is of a kind that is not supported: use http://host:port, or NO_PROXY")
+    return proxy

@@ -1,0 +1,46 @@
+"""When to race a second request against one whose answer is late. Pure decisions."""
+
+from __future__ import annotations
+
+__all__ = ["HedgePolicy"]
+
+_SAMPLES = 128
+_AT_LEAST = 32  # answers before "late" means anything
+_MARGIN = 1.5
+_FLOOR_S = 0.01
+
+
+class HedgePolicy:
+    """Keeps the recent times to first byte; a request is late past their p95 by a margin, within a budget.
+
+    percent: most extra requests, per hundred requests sent. 0 never hedges.
+    """
+
+    def __init__(self, percent: float) -> None:
+        self._ratio = percent / 100
+        self._times = [0.0] * _SAMPLES
+        self._count = 0
+        self._delay: float | None = None
+        self._allowance = 0.0
+
+    def answered(self, seconds: float) -> None:
+        """A first byte came after so long."""
+        count = self._count
+        self._times[count % _SAMPLES] = seconds
+        self._count = count = count + 1
+        self._allowance = min(self._allowance + self._ratio, 32.0)
+        if count % 32 == 0 and count >= _AT_LEAST and self._ratio:
+            ordered = sorted(self._times[: min(count, _SAMPLES)])
+            self._delay = max(ordered[int(len(ordered) * 0.95)] * _MARGIN, _FLOOR_S)
+
+    @property
+    def delay(self) -> float | None:
+        """Seconds after which an unanswered request is late; None while nobody knows."""
+        return self._delay
+
+    def allow(self) -> bool:
+        """Take one hedge out of the budget, if there is one."""
+        if self._allowance < 1.0:
+            return False
+        self._allowance -= 1.0
+        return True

@@ -1,0 +1,50 @@
+"""The connections to one origin, and the transfers that wait for one. State only; the engine acts on it."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tosnative.wire.channel import Channel
+from tosnative.wire.concurrency import Limit
+from tosnative.wire.connections import Origin
+from tosnative.wire.hedge import HedgePolicy
+from tosnative.wire.transfer import Target, Transfer
+
+__all__ = ["Pool"]
+
+
+class Pool:
+    """Invariant: `active` channels have a transfer, `idle` ones have none, and `opening` more are being connected."""
+
+    def __init__(self, target: Target) -> None:
+        options = target.origin.options
+        fixed = target.most_in_flight is not None
+        self.origin: Origin = target.origin
+        self.limit = Limit(min(target.most_in_flight or options.max_connections, options.max_connections), fixed)
+        self.hedge = HedgePolicy(target.hedge_percent)
+        self.queue: deque[Transfer] = deque()
+        self.idle: list[Channel] = []
+        self.active: set[Channel] = set()
+        self.opening = 0
+        self.reached = False
+        self.not_before = 0.0  # no new connection before this moment
+
+    @property
+    def room(self) -> int:
+        """How many more transfers may be under way."""
+        return self.limit.value - len(self.active)
+
+    @property
+    def wanted(self) -> int:
+        """How many more connections the queue could use now."""
+        connections = len(self.active) + len(self.idle) + self.opening
+        most = min(self.room - len(self.idle), self.origin.options.max_connections - connections + len(self.idle))
+        return min(len(self.queue) - len(self.idle), most) - self.opening
+
+    def stale(self, now: float) -> list[Channel]:
+        """Take out the idle channels that nobody has used for too long, oldest first; the caller closes them."""
+        oldest = now - self.origin.options.idle_timeout_s
+        old = [channel for channel in self.idle if channel.since < oldest]
+        if old:
+            self.idle = [channel for channel in self.idle if channel.since >= oldest]
+        return old

@@ -1,0 +1,52 @@
+"""One lazily made resource per process: a forked child gets its own, and what the parent made stays the parent's."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["PerProcess"]
+
+T = TypeVar("T")
+_lock = threading.RLock()  # guards every PerProcess of this process; making one may make another
+
+
+def _fresh_lock() -> None:
+    global _lock
+    _lock = threading.RLock()  # in a forked child the old one may be held by a thread that is not there
+
+
+os.register_at_fork(after_in_child=_fresh_lock)
+
+
+class PerProcess(Generic[T]):
+    """`get()` returns this process's value, made by `make` at the first call in it."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._pid = 0
+        self._value: T | None = None
+
+    def get(self) -> T:
+        value = self._value
+        if value is not None and self._pid == os.getpid():
+            return value
+        with _lock:
+            if self._value is None or self._pid != os.getpid():
+                self._value = self._make()
+                self._pid = os.getpid()
+            return self._value
+
+    def peek(self) -> T | None:
+        """This process's value if it was made, else None."""
+        return self._value if self._pid == os.getpid() else None
+
+    def inherited(self) -> T | None:
+        """In a forked child: the value that the parent made, else None."""
+        return None if self._pid == os.getpid() else self._value
+
+    def drop(self) -> None:
+        """Forget the value, so that the next `get` makes another."""
+        self._value = None

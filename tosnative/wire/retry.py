@@ -1,0 +1,190 @@
+"""Whether a failed attempt is worth another, and when. Pure decisions, given a clock and a random number.
+
+Every request that goes through here may be repeated: GETs, PUTs of whole objects and parts with the same bytes, and control
+calls that say so themselves.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from tosnative.errors import (
+    TosConnectionError,
+    TosError,
+    TosException,
+    TosIntegrityError,
+    TosTimeoutError,
+    from_service,
+)
+
+__all__ = ["Attempts", "Failure", "Kind", "RetryBudget", "RetryPolicy"]
+
+# Answers that may be different next time; 400 with this EC is documented as retryable in the official Go and Java SDKs.
+_STATUSES = frozenset({408, 429, 500, 502, 503, 504})
+_RETRYABLE_EC = "0005-00000044"
+_EXPIRED_CODES = frozenset({"ExpiredToken", "InvalidSecurityToken"})
+# An endpoint that has never answered is more likely wrong than down.
+_NEVER_REACHED_S = 6.0
+# Refreshed credentials that are rejected again are not going to become right.
+_MOST_REFRESHES = 2
+
+
+class Kind(enum.Enum):
+    """What happened to an attempt; decides whether and how soon it is repeated."""
+
+    STALE = "the idle connection had been closed"
+    CONNECT = "no connection"
+    REFUSED = "no trusted connection"
+    BROKEN = "the connection broke"
+    SLOW = "no answer in time"
+    STATUS = "the service refused"
+    EXPIRED = "the credentials expired"
+    CORRUPT = "the bytes do not match"
+    PROTOCOL = "not a proper answer"
+    CHANGED = "the object changed"
+    FINAL = "final"
+
+
+@dataclass(slots=True, eq=False)
+class Failure(Exception):
+    """Why one attempt failed. reached: whether this endpoint has ever been connected to."""
+
+    kind: Kind
+    text: str
+    status: int | None = None
+    code: str | None = None
+    ec: str | None = None
+    request_id: str | None = None
+    retry_after_s: float | None = None
+    reached: bool = True
+    exception: TosException | None = None
+    cause: BaseException | None = None
+
+    def __str__(self) -> str:
+        asked = f" (request id {self.request_id})" if self.request_id else ""
+        return f"{self.text}{asked}"
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """deadline_s: from the first attempt. max_retries: None for no limit but the deadline. Full jitter up to cap_s."""
+
+    deadline_s: float = 300.0
+    max_retries: int | None = None
+    base_s: float = 0.1
+    cap_s: float = 8.0
+
+
+class RetryBudget:
+    """Spaces out the retries of a process, so that an outage does not multiply load.
+
+    A burst is free; beyond it retries leave at `rate_per_s`, and each success earns a fraction of another.
+    """
+
+    def __init__(self, rate_per_s: float = 20.0, burst: int = 100, earned_by_success: float = 0.2) -> None:
+        self._rate = rate_per_s
+        self._burst = burst
+        self._earned = earned_by_success
+        self._tokens = float(burst)
+        self._at: float | None = None
+
+    def succeeded(self) -> None:
+        if self._tokens < self._burst:
+            self._tokens += self._earned
+
+    def delay(self, now: float) -> float:
+        """Take one retry out of the budget; returns the seconds to wait until it is covered."""
+        if self._at is not None:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now
+        self._tokens -= 1
+        return max(0.0, -self._tokens / self._rate)
+
+
+@dataclass(slots=True)
+class Attempts:
+    """The history of one operation, which decides whether there is another attempt."""
+
+    began: float
+    count: int = 0
+    stale: int = 0
+    refreshes: int = 0
+    causes: list[str] = field(default_factory=list)
+
+    def decide(
+        self, policy: RetryPolicy, failure: Failure, now: float, random: float, budget: RetryBudget
+    ) -> float | None:
+        """Seconds to wait before the next attempt, or None to give up. random: uniform in [0, 1)."""
+        if failure.kind is Kind.STALE and self.stale < 3:
+            self.stale += 1
+            return 0.0
+        delay = self._delay(policy, failure, now, random)
+        if delay is None:
+            return None
+        if policy.max_retries is not None and self.count >= policy.max_retries:
+            return None
+        delay = max(delay, budget.delay(now))
+        if now + delay - self.began > policy.deadline_s:
+            return None
+        self.count += 1
+        self.causes.append(str(failure))
+        return delay
+
+    def _delay(self, policy: RetryPolicy, failure: Failure, now: float, random: float) -> float | None:
+        kind = failure.kind
+        if kind in (Kind.FINAL, Kind.CHANGED, Kind.REFUSED):
+            return None
+        if kind is Kind.STATUS and failure.status not in _STATUSES and failure.ec != _RETRYABLE_EC:
+            return None
+        if kind is Kind.CONNECT and not failure.reached and now - self.began > _NEVER_REACHED_S:
+            return None
+        if kind is Kind.EXPIRED:
+            self.refreshes += 1
+            return 0.0 if self.refreshes <= _MOST_REFRESHES else None
+        if kind in (Kind.CORRUPT, Kind.PROTOCOL) and self.count >= 5:
+            return None  # not bad luck any more
+        jittered = random * min(policy.cap_s, policy.base_s * 2.0 ** min(self.count, 16))
+        if failure.retry_after_s is not None:
+            # Spread over a quarter more, so that those who were told the same do not come back together.
+            return failure.retry_after_s + random * max(0.25 * failure.retry_after_s, policy.base_s)
+        return jittered
+
+    def exception(self, failure: Failure, now: float, operation: str, bucket: str, key: str) -> TosException:
+        """The error to raise after giving up: the last failure, with every earlier cause, ids and the time it took."""
+        facts = {
+            "operation": operation,
+            "bucket": bucket,
+            "key": key,
+            "attempts": tuple(self.causes),
+            "elapsed_s": now - self.began,
+            "request_id": failure.request_id,
+        }
+        if failure.exception is not None:
+            error = failure.exception.with_context(**facts)
+        else:
+            error = _by_kind(failure).with_context(**facts)
+        error.__cause__ = failure.cause
+        return error
+
+
+def _by_kind(failure: Failure) -> TosException:
+    error = TosError(failure.text, failure.status, failure.ec, failure.request_id, failure.code)
+    kind = failure.kind
+    if failure.status is not None:
+        return from_service(error)
+    if kind in (Kind.CORRUPT, Kind.PROTOCOL):
+        return TosIntegrityError(error)
+    if kind is Kind.SLOW:
+        return TosTimeoutError(error)
+    if kind in (Kind.CONNECT, Kind.REFUSED):
+        hint = "check the endpoint, the network and the proxy settings" if not failure.reached else None
+        return TosConnectionError(error).with_context(hint=hint)
+    if kind in (Kind.BROKEN, Kind.STALE):
+        return TosConnectionError(error)
+    return TosException(error)
+
+
+def is_expired(code: str | None) -> bool:
+    """Whether this error code asks for newer credentials."""
+    return code in _EXPIRED_CODES
