@@ -40,7 +40,7 @@ def self_made(directory: Path, buckets: Iterable[str]) -> Certificate:
     subject = ["-subj", "/CN=local TOS authority"]
     _openssl("req", "-x509", *curve, "-days", "30", *subject, *key_usage, "-keyout", ca_key, "-out", made.ca_bundle)
     _openssl("req", *curve, "-subj", "/CN=local TOS", "-keyout", made.key, "-out", request)
-    signed_by = ["-CA", made.ca_bundle, "-CAkey", ca_key, "-CAcreateserial", "-days", "30"]
+    signed_by: list[str | Path] = ["-CA", made.ca_bundle, "-CAkey", ca_key, "-CAcreateserial", "-days", "30"]
     _openssl("x509", "-req", "-in", request, *signed_by, "-extfile", extensions, "-out", made.chain)
     return made
 

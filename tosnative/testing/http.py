@@ -14,10 +14,8 @@ from tosnative.testing.messages import Buffer
 HEAD_END = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SINGLE_HEADERS = frozenset({"content-length", "host", "authorization", "transfer-encoding", "range"})
-MAX_CHUNK_LINE_BYTES = 4096
 
 _token = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_chunk_size = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 _reasons = {status.value: status.phrase for status in HTTPStatus}
 
 
@@ -89,67 +87,6 @@ def body_length(headers: Mapping[str, str]) -> int | None:
     if not (length.isascii() and length.isdigit() and len(length) < 20):
         raise BadRequest("malformed Content-Length")
     return int(length)
-
-
-class ChunkedDecoder:
-    """Gathers the body of a chunked request, however its bytes are cut up on arrival.
-
-    `body` holds what was decoded so far; `done` turns True with the last chunk's trailer.
-    """
-
-    def __init__(self, max_bytes: int) -> None:
-        self.body = bytearray()
-        self.done = False
-        self._max_bytes = max_bytes
-        self._missing = 0  # of the current chunk's data
-        self._line = b""  # what came of an unfinished line
-        self._expects = "size"  # or "data", "gap" (the line end after data), "trailer"
-
-    def feed(self, data: bytes) -> int:
-        """Take bytes in; return how many belonged to this body (all of them unless it is done).
-
-        Raises:
-            BadRequest: the coding is broken, or the body is larger than allowed.
-        """
-        at = 0
-        while at < len(data) and not self.done:
-            if self._expects == "data":
-                piece = data[at : at + self._missing]
-                self.body += piece
-                at += len(piece)
-                self._missing -= len(piece)
-                if not self._missing:
-                    self._expects = "gap"
-                continue
-            end = data.find(b"\n", at)
-            stop = len(data) if end < 0 else end + 1
-            self._line += data[at:stop]
-            at = stop
-            if len(self._line) > MAX_CHUNK_LINE_BYTES:
-                raise BadRequest("chunk line too long")
-            if end >= 0:
-                line, self._line = self._line, b""
-                self._take_line(line)
-        return at
-
-    def _take_line(self, line: bytes) -> None:
-        if not line.endswith(b"\r\n"):
-            raise BadRequest("malformed chunk")
-        text = line[:-2]
-        if self._expects == "size":
-            match = _chunk_size.fullmatch(text)
-            if match is None:
-                raise BadRequest("malformed chunk size")
-            self._missing = int(match[1], 16)
-            if len(self.body) + self._missing > self._max_bytes:
-                raise BadRequest("request body too large", 413)
-            self._expects = "data" if self._missing else "trailer"
-        elif self._expects == "gap":
-            if text:
-                raise BadRequest("chunk longer than announced")
-            self._expects = "size"
-        else:
-            self.done = not text
 
 
 class HttpDate:

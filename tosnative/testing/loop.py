@@ -44,8 +44,12 @@ class Loop:
         self._wake.setblocking(False)
         self.selector.register(self._woken, selectors.EVENT_READ, self._on_woken)
 
+    def now(self) -> float:
+        """Seconds on the monotonic clock, which timers go by."""
+        return time.monotonic()
+
     def call_later(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        timer = Timer(time.monotonic() + delay_s, call)
+        timer = Timer(self.now() + delay_s, call)
         heapq.heappush(self._timers, (timer.when, next(self._order), timer))
         return timer
 

@@ -150,7 +150,7 @@ class Server:
         self.dead = True
         self.lock = threading.RLock()
         for connection in self.connections:
-            connection.transport.sock.close()
+            connection.sock.close()
         self.connections.clear()
         if self._listener is not None:
             self._listener.close()

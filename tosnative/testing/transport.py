@@ -20,6 +20,8 @@ class Transport(Protocol):
     """`recv_into` returns 0 at the end of the stream. OSError means that the connection is lost."""
 
     sock: socket.socket
+    takes_all: bool
+    """Whether a send that takes less than it was given has found the socket full."""
 
     def recv_into(self, buffer: bytearray | memoryview) -> int | None: ...
 
@@ -33,10 +35,11 @@ class Transport(Protocol):
 class PlainTransport:
     """TCP."""
 
-    __slots__ = ("sock",)
+    __slots__ = ("sock", "takes_all")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        self.takes_all = True
 
     def recv_into(self, buffer: bytearray | memoryview) -> int | None:
         try:
@@ -57,25 +60,12 @@ class PlainTransport:
 class TlsTransport:
     """TLS. A renegotiation never happens here (TLS 1.2 clients may ask for one and are cut off)."""
 
-    __slots__ = ("_tls", "sock")
+    __slots__ = ("_tls", "sock", "takes_all")
 
     def __init__(self, sock: ssl.SSLSocket) -> None:
         self.sock: socket.socket = sock
         self._tls = sock
-
-    def handshake(self) -> str:
-        """Go on with the handshake; "done", or "read" or "write" for what it waits for.
-
-        Raises:
-            OSError: it failed.
-        """
-        try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            return "read"
-        except ssl.SSLWantWriteError:
-            return "write"
-        return "done"
+        self.takes_all = False
 
     def recv_into(self, buffer: bytearray | memoryview) -> int | None:
         try:
@@ -115,10 +105,37 @@ def undelivered_bytes(sock: socket.socket) -> int:
     return int.from_bytes(answer, sys.byteorder)
 
 
-def speaks_tls(sock: socket.socket) -> bool | None:
-    """Whether the peer's first byte is a TLS handshake's; None while none has come. The byte is left in place."""
-    try:
-        first = sock.recv(1, socket.MSG_PEEK)
-    except BlockingIOError:
-        return None
-    return first == b"\x16"
+class Negotiation:
+    """Finds out whether the peer wants TLS, and shakes hands if so. `wants_write`: it waits to be able to send."""
+
+    def __init__(self, sock: socket.socket, context: ssl.SSLContext) -> None:
+        self.wants_write = False
+        self._context = context
+        self._plain = sock
+        self._tls: ssl.SSLSocket | None = None
+
+    def step(self) -> Transport | None:
+        """Go as far as it goes without waiting; the transport once it is known.
+
+        Raises:
+            OSError: the handshake failed.
+        """
+        if self._tls is None:
+            try:
+                first = self._plain.recv(1, socket.MSG_PEEK)
+            except BlockingIOError:
+                return None
+            if first != b"\x16":
+                return PlainTransport(self._plain)
+            self._tls = self._context.wrap_socket(self._plain, server_side=True, do_handshake_on_connect=False)
+        try:
+            self._tls.do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError) as want:
+            self.wants_write = isinstance(want, ssl.SSLWantWriteError)
+            return None
+        return TlsTransport(self._tls)
+
+    @property
+    def sock(self) -> socket.socket:
+        """The socket as it is now; wrapping takes the descriptor away from the one before."""
+        return self._tls or self._plain

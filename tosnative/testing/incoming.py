@@ -1,0 +1,129 @@
+"""The body of a request as it arrives: of a size that is known, or in chunks."""
+
+from __future__ import annotations
+
+import re
+from typing import Protocol
+
+from tosnative.testing.http import BadRequest
+
+MAX_CHUNK_LINE_BYTES = 4096
+
+_chunk_size = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+
+
+class IncomingBody(Protocol):
+    """What a connection needs of a body. `body` is complete once `done`; `received` counts its bytes so far."""
+
+    body: bytearray
+
+    @property
+    def done(self) -> bool: ...
+
+    @property
+    def received(self) -> int: ...
+
+    def wants(self, most: int) -> memoryview | None:
+        """Room of at most `most` bytes to receive straight into, None where bytes have to go through `feed`."""
+        ...
+
+    def filled(self, n: int) -> None:
+        """So many bytes of that room were filled."""
+        ...
+
+    def feed(self, data: bytes) -> int:
+        """Take bytes in; return how many belonged to this body (all of them unless it is done).
+
+        Raises:
+            BadRequest: the coding is broken, or the body is larger than allowed.
+        """
+        ...
+
+
+class SizedBody:
+    """A body of `size` bytes, received into one buffer of that size."""
+
+    def __init__(self, size: int) -> None:
+        self.body = bytearray(size)
+        self.received = 0
+        self._size = size
+        self._view = memoryview(self.body)
+
+    @property
+    def done(self) -> bool:
+        return self.received == self._size
+
+    def wants(self, most: int) -> memoryview | None:
+        return self._view[self.received : self.received + most]
+
+    def filled(self, n: int) -> None:
+        self.received += n
+
+    def feed(self, data: bytes) -> int:
+        used = min(len(data), self._size - self.received)
+        self._view[self.received : self.received + used] = data[:used]
+        self.received += used
+        return used
+
+
+class ChunkedBody:
+    """A body in chunked transfer coding, however its bytes are cut up on arrival."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.body = bytearray()
+        self.done: bool = False
+        self._max_bytes = max_bytes
+        self._missing = 0  # of the current chunk's data
+        self._line = b""  # what came of an unfinished line
+        self._expects = "size"  # or "data", "gap" (the line end after data), "trailer"
+
+    @property
+    def received(self) -> int:
+        return len(self.body)
+
+    def wants(self, most: int) -> memoryview | None:
+        return None
+
+    def filled(self, n: int) -> None:
+        raise AssertionError("a chunked body offers no room of its own")
+
+    def feed(self, data: bytes) -> int:
+        at = 0
+        while at < len(data) and not self.done:
+            if self._expects == "data":
+                piece = data[at : at + self._missing]
+                self.body += piece
+                at += len(piece)
+                self._missing -= len(piece)
+                if not self._missing:
+                    self._expects = "gap"
+                continue
+            end = data.find(b"\n", at)
+            stop = len(data) if end < 0 else end + 1
+            self._line += data[at:stop]
+            at = stop
+            if len(self._line) > MAX_CHUNK_LINE_BYTES:
+                raise BadRequest("chunk line too long")
+            if end >= 0:
+                line, self._line = self._line, b""
+                self._take_line(line)
+        return at
+
+    def _take_line(self, line: bytes) -> None:
+        if not line.endswith(b"\r\n"):
+            raise BadRequest("malformed chunk")
+        text = line[:-2]
+        if self._expects == "size":
+            match = _chunk_size.fullmatch(text)
+            if match is None:
+                raise BadRequest("malformed chunk size")
+            self._missing = int(match[1], 16)
+            if len(self.body) + self._missing > self._max_bytes:
+                raise BadRequest("request body too large", 413)
+            self._expects = "data" if self._missing else "trailer"
+        elif self._expects == "gap":
+            if text:
+                raise BadRequest("chunk longer than announced")
+            self._expects = "size"
+        else:
+            self.done = not text
