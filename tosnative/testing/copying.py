@@ -9,7 +9,7 @@ from tosnative.testing import hns
 from tosnative.testing.answers import json_answer
 from tosnative.testing.conditions import check_customer_key, check_read, check_write
 from tosnative.testing.content import Content
-from tosnative.testing.entities import DIRECTORY, NORMAL, Bucket, StoredObject, json_time
+from tosnative.testing.entities import DIRECTORY, NORMAL, SYMLINK, Bucket, StoredObject, json_time
 from tosnative.testing.errors import ServiceError, invalid_argument, invalid_range, no_such_key, precondition_failed
 from tosnative.testing.links import follow
 from tosnative.testing.messages import Request, Response, ServerOptions
@@ -36,11 +36,10 @@ def source_of(store: Store, request: Request) -> StoredObject:
         raise no_such_key(key)
     if source.kind == DIRECTORY:
         raise _wrong_kind()
-    item, _ = follow(store, source)
-    check_customer_key(_customer_headers(request), item)
-    if not check_read(request.headers, item, prefix=_SOURCE_PREFIX):
+    check_customer_key(_customer_headers(request), source)
+    if not check_read(request.headers, source, prefix=_SOURCE_PREFIX):
         raise precondition_failed(f"{_SOURCE_PREFIX}if-none-match or if-modified-since")
-    return item
+    return source
 
 
 def _wrong_kind() -> ServiceError:
@@ -61,6 +60,8 @@ def _customer_headers(request: Request) -> dict[str, str]:
 
 def copy(store: Store, bucket: Bucket, key: str, request: Request, options: ServerOptions) -> Response:
     """CopyObject: the metadata goes along, or with REPLACE comes from the request; the ETag stays.
+
+    The copy of a symlink is a symlink to the same target.
 
     Raises: ServiceError; then nothing was changed.
     """
@@ -84,7 +85,7 @@ def _copied(source: StoredObject, key: str, bucket: Bucket, request: Request) ->
         raise invalid_argument("A directive is COPY or REPLACE.")
     return source.changed(
         key=key,
-        kind=NORMAL,
+        kind=SYMLINK if source.kind == SYMLINK else NORMAL,
         headers=stored_headers(headers) if directive == "REPLACE" else source.headers,
         storage_class=storage_class(headers, bucket.storage_class),
         tags=parse_tags(headers.get("x-tos-tagging", "")) if tagging == "REPLACE" else source.tags,
@@ -94,11 +95,12 @@ def _copied(source: StoredObject, key: str, bucket: Bucket, request: Request) ->
     )
 
 
-def part_content(source: StoredObject, request: Request, options: ServerOptions) -> Content:
+def part_content(store: Store, source: StoredObject, request: Request, options: ServerOptions) -> Content:
     """What UploadPartCopy takes from its source: all of it, or the range that the request names.
 
     Raises: ServiceError 400 for a malformed range, 416 for one that starts after the end.
     """
+    source, _ = follow(store, source)
     text = request.headers.get(_SOURCE_PREFIX + "range")
     if text is None:
         return source.content

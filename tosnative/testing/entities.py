@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from email.utils import formatdate
+from functools import lru_cache
 from typing import Any
 
 from tosnative.testing.content import Content
@@ -52,8 +53,9 @@ class StoredObject:
 
     @property
     def meta(self) -> dict[str, str]:
-        """The user metadata, by full header name."""
-        return {name: value for name, value in self.headers.items() if name.startswith("x-tos-meta-")}
+        """The user metadata, by name without the headers' prefix."""
+        prefix = "x-tos-meta-"
+        return {name[len(prefix) :]: value for name, value in self.headers.items() if name.startswith(prefix)}
 
     def changed(self, **changes: Any) -> StoredObject:
         """A copy with some fields replaced."""
@@ -110,9 +112,19 @@ class Bucket:
 def json_time(at_ns: int) -> str:
     """A time as the JSON answers spell it: RFC 3339 with milliseconds."""
     seconds, rest = divmod(at_ns, 1_000_000_000)
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest // 1_000_000:03d}Z"
+    return f"{_json_second(seconds)}.{rest // 1_000_000:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _json_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def header_time(at_ns: int) -> str:
     """A time as headers spell it: RFC 1123."""
-    return formatdate(at_ns // 1_000_000_000, usegmt=True)
+    return _header_second(at_ns // 1_000_000_000)
+
+
+@lru_cache(maxsize=4096)
+def _header_second(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)

@@ -61,7 +61,7 @@ def _part_number(request: Request) -> int:
 def _copy_part(
     store: Store, bucket: Bucket, upload: Upload, number: int, request: Request, options: ServerOptions
 ) -> Response:
-    content = part_content(source_of(store, request), request, options)
+    content = part_content(store, source_of(store, request), request, options)
     crc = reduce(lambda value, view: crc64(view, value), content.views(), 0)
     part = Part(number, content, _content_etag(content, crc, options), crc, store.now_ns())
     store.put_part(bucket, upload, part)

@@ -1,0 +1,102 @@
+"""The official SDK's own tests, unmodified, against the local server.
+
+The SDK's sdist is fetched when this test runs. Of its tests the five files that talk to the object service run whole;
+every test that cannot pass is named below with its reason, and everything else must pass.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from tosnative.testing import LocalTos
+
+HERE = Path(__file__).parent / "sdk_suite"
+FILES = ("test_v2_object", "test_v2_multipart", "test_v2_crc", "test_checkpoint", "test_v2_bucket")
+
+EXCLUDED: dict[str, str] = {}
+
+
+def sdist(cache: Path) -> Path:
+    """The sdist of the SDK version that is installed; skips the test where it cannot be had."""
+    name = f"tos-{importlib.metadata.version('tos')}"
+    path = cache / f"{name}.tar.gz"
+    if not path.exists():
+        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+        requirement = name.replace("tos-", "tos==")
+        done = subprocess.run(
+            [*command, "--dest", str(cache), requirement], capture_output=True, text=True, timeout=120, check=False
+        )
+        if not path.exists():
+            pytest.skip(f"the sdist of {requirement} cannot be had: {done.stderr.strip()[-300:]}")
+    return path
+
+
+def lay_out(archive: Path, directory: Path) -> None:
+    """Puts the SDK's tests, and what their sdist leaves out, under `directory`."""
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            parts = Path(member.name).parts
+            if len(parts) == 3 and parts[1] == "tests" and member.isfile() and (file := tar.extractfile(member)):
+                (directory / "tests").mkdir(exist_ok=True)
+                (directory / "tests" / parts[2]).write_bytes(file.read())
+    shutil.copy(HERE / "base_template.py", directory / "tests" / "common.py")
+    shutil.copy(HERE / "conftest_template.py", directory / "tests" / "conftest.py")
+    (directory / "tests" / "__init__.py").touch()
+
+
+def run(tos: LocalTos, directory: Path) -> dict[str, str]:
+    """Runs the five files in a process of its own; for every test "" or what went wrong."""
+    endpoint = tos.endpoint.replace("127.0.0.1", "localhost")
+    keep = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    environment = {
+        **keep,
+        "AK": tos.ak,
+        "SK": tos.sk,
+        "AccountId": "local",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        **dict.fromkeys(("Endpoint", "Endpoint2", "ControlEndpoint"), endpoint),
+        **dict.fromkeys(("Region", "Region2"), tos.region),
+    }
+    report = directory / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=short", f"--junitxml={report}"]
+    files = [f"tests/{name}.py" for name in FILES]
+    done = subprocess.run(
+        [*command, *files], cwd=directory, env=environment, capture_output=True, text=True, timeout=270, check=False
+    )
+    assert report.exists(), done.stdout[-3000:] + done.stderr[-3000:]
+    return {
+        f"{case.get('classname', '').split('.')[1]}::{case.get('name')}": _trouble(case)
+        for case in ElementTree.parse(report).iter("testcase")
+    }
+
+
+def _trouble(case: ElementTree.Element) -> str:
+    return "\n".join(
+        f"{kind}: {child.text}" for kind in ("failure", "error", "skipped") for child in case.findall(kind)
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_official_sdk_passes_its_own_tests(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    cache = Path(os.environ.get("TOSNATIVE_SDIST_CACHE") or tmp_path_factory.getbasetemp() / "sdist")
+    cache.mkdir(parents=True, exist_ok=True)
+    lay_out(sdist(cache), tmp_path)
+    # One bucket stands for those of other users: a test wants more than its own in the list.
+    with LocalTos(bucket="standing", process=True) as tos:
+        results = run(tos, tmp_path)
+
+    failed = {name: trouble for name, trouble in results.items() if trouble and name not in EXCLUDED}
+    assert not failed, "\n\n".join(f"{name}\n{trouble[-1500:]}" for name, trouble in failed.items())
+    assert not [name for name in EXCLUDED if name in results and not results[name]], "excluded, and yet it passes"
+    counts = (len(results), sum(not trouble for trouble in results.values()), len(EXCLUDED))
+    print(f"official SDK's tests: run {counts[0]}, passed {counts[1]}, excluded {counts[2]}")  # noqa: T201
