@@ -6,65 +6,36 @@ transfers and wait on them; how they are retried, resumed, raced and checked is 
 
 from __future__ import annotations
 
-import importlib.metadata
-import json
-import platform
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tosnative.completion import complete_upload
 from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint
-from tosnative.credentials import CredentialProvider, as_provider, parse_time
-from tosnative.errors import TosError, TosException, TosIntegrityError, TosNotFoundError
+from tosnative.credentials import CredentialProvider, as_provider
+from tosnative.errors import TosError, TosException, TosNotFoundError
 from tosnative.meta import TosObjectMeta
+from tosnative.pages import DeletedObject, ListPage, UploadInfo, parse_page
 from tosnative.uri import check_bucket, check_key
 from tosnative.wire.budget import Budget
-from tosnative.wire.connections import Origin, proxy_authorization
 from tosnative.wire.control import Control
+from tosnative.wire.download import Download
 from tosnative.wire.engine import ENGINE
 from tosnative.wire.http1 import check_header_value
 from tosnative.wire.process import PerProcess
 from tosnative.wire.query import Query
-from tosnative.wire.retry import RetryPolicy
 from tosnative.wire.signing import Signer, canonical_query
-from tosnative.wire.transfer import Download, Target, Transfer, Upload
+from tosnative.wire.targets import Target, make_target
+from tosnative.wire.transfer import Transfer
+from tosnative.wire.upload import Upload
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from tosnative.endpoint import Endpoint
 
-__all__ = ["Budget", "Download", "ListPage", "Transfer", "TosClient", "Upload", "UploadInfo"]
+__all__ = ["Budget", "Download", "ListPage", "Transfer", "TosClient", "Upload", "UploadInfo", "parse_page"]
 
 _budgets: PerProcess[dict[int, Budget]] = PerProcess(dict)
-
-
-@dataclass(frozen=True, slots=True)
-class ListPage:
-    """A page of a listing, in key order. token: for the next page, None after the last."""
-
-    objects: list[TosObjectMeta] = field(default_factory=list)
-    prefixes: list[str] = field(default_factory=list)
-    token: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class UploadInfo:
-    """A multipart upload that was begun and neither completed nor aborted. initiated: seconds since 1970."""
-
-    key: str
-    upload_id: str
-    initiated: float | None
-
-
-def _user_agent() -> str:
-    try:
-        version = importlib.metadata.version("tosnative")
-    except importlib.metadata.PackageNotFoundError:
-        version = "0"
-    return f"tosnative/{version} ({sys.platform}/{platform.machine()}; python {platform.python_version()})"
 
 
 class TosClient:
@@ -118,31 +89,10 @@ class TosClient:
     def _target(self, bucket: str) -> Target:
         found = self._targets.get(bucket)
         if found is None:
-            found = self._targets[bucket] = self._make_target(check_bucket(bucket))
+            found = self._targets[bucket] = make_target(
+                self.endpoint, self.provider, self._signer, self.config, self._proxy, check_bucket(bucket)
+            )
         return found
-
-    def _make_target(self, bucket: str) -> Target:
-        endpoint, config, proxy = self.endpoint, self.config, self._proxy
-        host, port = endpoint.address_of(bucket)
-        plain_proxy = proxy is not None and endpoint.scheme == "http"
-        authorization = proxy_authorization(proxy) if proxy is not None and plain_proxy else None
-        if plain_proxy:
-            host = endpoint.host  # one proxy connection serves all buckets
-        lines = f"User-Agent: {_user_agent()}\r\n"
-        if authorization:
-            lines += f"Proxy-Authorization: {authorization}\r\n"
-        return Target(
-            origin=Origin(endpoint.scheme, host, port, proxy, config.connection),
-            host=endpoint.host_header(bucket),
-            signer=self._signer,
-            provider=self.provider,
-            policy=RetryPolicy(config.deadline_s, config.max_retry_count),
-            request_prefix=f"http://{endpoint.host_header(bucket)}" if plain_proxy else "",
-            constant_headers=lines,
-            most_in_flight=config.shared_prefetch_tasks,
-            hedge_percent=config.hedge_percent,
-            shorten_switch_interval=config.shorten_switch_interval,
-        )
 
     def download(
         self,
@@ -240,7 +190,7 @@ class TosClient:
             bucket, prefix, delimiter=delimiter, start_after=start_after, token=token, max_keys=max_keys
         )
         self.submit((query,))
-        return parse_page(bucket, query.wait())
+        return parse_page(bucket, query.wait().document, prefix)
 
     def list_query(
         self,
@@ -333,7 +283,7 @@ class TosClient:
     def delete_many(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects, a thousand a request. Raises: TosException naming the first that could not be deleted."""
         for at in range(0, len(keys), 1000):
-            batch = [tos_object(check_key(bucket, key)) for key in keys[at : at + 1000]]
+            batch = [DeletedObject(check_key(bucket, key)) for key in keys[at : at + 1000]]
             out = self._control.call(
                 "DELETE",
                 bucket,
@@ -359,14 +309,6 @@ def _rebuild(endpoint: str, region: str, cred: CredentialProvider, config: TosCl
     return TosClient(endpoint=endpoint, region=region, cred=cred, config=config)
 
 
-@dataclass(frozen=True, slots=True)
-class tos_object:
-    """What the SDK wants of an object to delete."""
-
-    key: str
-    version_id: None = None
-
-
 def _write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str, str]:
     headers = {}
     if content_type is not None:
@@ -374,26 +316,3 @@ def _write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str
     if forbid_overwrite:
         headers["x-tos-forbid-overwrite"] = "true"
     return headers
-
-
-def parse_page(bucket: str, query: Query) -> ListPage:
-    """Read the answer of a finished listing request. Raises: TosIntegrityError where it is no listing."""
-    try:
-        page = json.loads(query.document)
-        objects = [
-            TosObjectMeta(
-                bucket,
-                item["Key"],
-                int(item["Size"]),
-                item["ETag"].strip('"'),
-                int(item.get("HashCrc64ecma") or 0) or None,
-                parse_time(item.get("LastModified") or ""),
-            )
-            for item in page.get("Contents") or ()
-        ]
-        prefixes = [str(item["Prefix"]) for item in page.get("CommonPrefixes") or ()]
-        token = str(page["NextContinuationToken"]) if page.get("IsTruncated") else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        text = f"the service's answer is no listing ({type(error).__name__}: {error})"
-        raise TosIntegrityError(TosError(text, operation="LIST", bucket=bucket, key=query.key)) from error
-    return ListPage(objects, prefixes, token)

@@ -81,7 +81,7 @@ def complete_upload(
 
 
 def _checked(out: Any, bucket: str, key: str, crc64: int | None) -> TosObjectMeta:
-    facts = {"operation": "POST", "bucket": bucket, "key": key, "request_id": out.request_id or None}
+    facts: dict[str, Any] = {"operation": "POST", "bucket": bucket, "key": key, "request_id": out.request_id or None}
     if not out.etag:
         # Status 200 is sent before the parts are joined, so the body has the last word.
         raise TosException(TosError("the service answered 200 to the completion, with no object in it", **facts))

@@ -68,7 +68,8 @@ class ConnectionOptions:
 
     def __repr__(self) -> str:
         proxy = self.proxy and "//" + self.proxy.rpartition("@")[2].rpartition("//")[2]
-        return f"ConnectionOptions(verify={self.verify}, ca_bundle={self.ca_bundle!r}, proxy={proxy!r}, max_connections={self.max_connections})"
+        facts = f"verify={self.verify}, ca_bundle={self.ca_bundle!r}, proxy={proxy!r}"
+        return f"ConnectionOptions({facts}, max_connections={self.max_connections})"
 
 
 @dataclass(frozen=True)

@@ -1,44 +1,23 @@
-"""One connection that the engine drives: sends a request, receives its answer, tells what went wrong. Never blocks.
-
-Two kinds: `Channel` uses the socket's own methods and serves TLS; `FastChannel` calls recv and send of the C library with the
-GIL kept. The sockets never wait, so there is nothing to give the GIL up for, and getting it back from a busy main thread costs
-a whole switch interval each time (measured: 25,800 objects/s became 64; with the GIL kept, 5,200 to 10,400).
-"""
+"""One connection that the engine drives: sends a request, receives its answer, tells what went wrong. Never blocks."""
 
 from __future__ import annotations
 
-import ctypes
-import errno
 import os
 import socket
 import ssl
-import sys
 from typing import Any
 
 from tosnative.metrics import METRICS
 from tosnative.wire.http1 import MAX_HEAD, Chunked, Head, HttpError, UntilEnd, parse_head
 from tosnative.wire.retry import Failure, Kind
+from tosnative.wire.scratch import Scratch
 from tosnative.wire.transfer import Transfer
 
-__all__ = ["Channel", "FastChannel", "make_channel"]
+__all__ = ["RECV_PIECE", "SEND_PIECE", "Channel"]
 
-# Heads and the beginnings of bodies are received here; small objects come whole. Used by the engine's thread only.
-SCRATCH_SIZE = 256 * 1024
 # The most bytes handed to one send, so that a large part does not keep the GIL, or the loop, for long.
-_SEND_PIECE = 512 * 1024
-_RECV_PIECE = 1 << 20
-_WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
-# A body below this many bytes in a whole stall interval counts as no progress.
-_PROGRESS_BYTES = 4096
-
-
-class Scratch:
-    """The engine's receive buffer, with its address."""
-
-    def __init__(self) -> None:
-        self.data = bytearray(SCRATCH_SIZE)
-        self.view = memoryview(self.data)
-        self.address = ctypes.addressof((ctypes.c_char * SCRATCH_SIZE).from_buffer(self.data))
+SEND_PIECE = 512 * 1024
+RECV_PIECE = 1 << 20
 
 
 class Channel:
@@ -65,6 +44,7 @@ class Channel:
         "sock",
         "transfer",
         "used",
+        "warned",
         "writing",
     )
 
@@ -91,7 +71,8 @@ class Channel:
         self._pin = None
         self.size = 0
         self.got = 0
-        self.mark = -1
+        self.mark = -1  # these three are `upkeep`'s: what it saw, until when, and whether it spoke
+        self.warned = False
         self.sent_at = 0.0
         self.deadline = 0.0
 
@@ -103,7 +84,7 @@ class Channel:
 
     def _recv_body(self) -> int:
         assert self._view is not None
-        return self._recv_into(self._view[self.got : self.got + _RECV_PIECE])
+        return self._recv_into(self._view[self.got : self.got + RECV_PIECE])
 
     def _recv_into(self, view: memoryview) -> int:
         try:
@@ -113,7 +94,7 @@ class Channel:
 
     def _send(self, data: bytes | memoryview, at: int, more: bool) -> int:
         try:
-            return self.sock.send(memoryview(data)[at : at + _SEND_PIECE])
+            return self.sock.send(memoryview(data)[at : at + SEND_PIECE])
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
             return 0
 
@@ -149,7 +130,7 @@ class Channel:
                     if n == 0:
                         return
                     self.body_at += n
-                    if n < _SEND_PIECE:
+                    if n < SEND_PIECE:
                         break
                 if self.body_at >= size:
                     self.body = None
@@ -300,31 +281,25 @@ class Channel:
         text = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
         if self.used and self.awaiting_head and not self.got:
             return Failure(Kind.STALE, f"the idle connection had been closed ({text})", cause=error)
-        return Failure(Kind.BROKEN, f"the connection broke{self._where()}: {text}", cause=error)
+        return Failure(Kind.BROKEN, f"the connection broke{self.where()}: {text}", cause=error)
 
     def _cut(self) -> Failure:
         if self.used and self.awaiting_head:
             return Failure(Kind.STALE, "the idle connection had been closed")
-        return Failure(Kind.BROKEN, f"the service closed the connection{self._where()}")
+        return Failure(Kind.BROKEN, f"the service closed the connection{self.where()}")
 
-    def _where(self) -> str:
+    def where(self) -> str:
+        """How far this exchange has come, for a message."""
         if self._head is not None:
             return f" after {self.got} of {self.size} bytes"
         return " while sending" if self.sending else " before an answer"
 
-    def check(self, now: float, first_byte_s: float, stall_s: float) -> Failure | None:
-        """Whether this exchange is too slow, to be asked now and then."""
-        progress = self.got if self._head is not None else self.body_at
-        if self._head is None and not self.sending:
-            if self.mark != -2:
-                self.mark, self.deadline = -2, now + first_byte_s
-            elif now > self.deadline:
-                return Failure(Kind.SLOW, f"no answer in {first_byte_s:g} s")
-        elif self.mark < 0 or progress - self.mark >= _PROGRESS_BYTES:
-            self.mark, self.deadline = progress, now + stall_s
-        elif now > self.deadline:
-            return Failure(Kind.SLOW, f"stalled{self._where()}: fewer than {_PROGRESS_BYTES} bytes in {stall_s:g} s")
-        return None
+    def peer(self) -> str:
+        """The address of the other side, for a log line."""
+        try:
+            return str(self.sock.getpeername())
+        except OSError:
+            return "a closed connection"
 
     def close(self, inherited: bool = False) -> None:
         """Close the socket. inherited: in a forked child, where the parent goes on using the connection."""
@@ -339,66 +314,3 @@ class Channel:
         except OSError:
             pass
         self.sock.close()
-
-
-class FastChannel(Channel):
-    """A plain socket driven through the C library, with the GIL kept."""
-
-    __slots__ = ("_fd",)
-
-    def __init__(self, sock: socket.socket) -> None:
-        Channel.__init__(self, sock)
-        self._fd = sock.fileno()
-
-    def _recv_scratch(self, scratch: Scratch) -> int:
-        n: int = _recv(self._fd, scratch.address, SCRATCH_SIZE, 0)
-        return n if n >= 0 else self._nothing()
-
-    def _recv_body(self) -> int:
-        wanted = self.size - self.got
-        n: int = _recv(self._fd, self._address + self.got, wanted if wanted < _RECV_PIECE else _RECV_PIECE, 0)
-        return n if n >= 0 else self._nothing()
-
-    def _nothing(self) -> int:
-        number = ctypes.get_errno()
-        if number in _WOULD_BLOCK:
-            return -1
-        raise OSError(number, os.strerror(number))
-
-    def _pin_view(self, view: memoryview) -> None:
-        self._pin = _char.from_buffer(view)
-        self._address = ctypes.addressof(self._pin)
-
-    def _send(self, data: bytes | memoryview, at: int, more: bool) -> int:
-        if isinstance(data, bytes):
-            n: int = _send_bytes(self._fd, data[at:] if at else data, len(data) - at, _MORE if more else _QUIET)
-        elif data.readonly:
-            return Channel._send(self, data, at, more)
-        else:
-            if self._pin is None:
-                self._pin = _char.from_buffer(data)
-            n = _send_at(self._fd, ctypes.addressof(self._pin) + at, min(data.nbytes - at, _SEND_PIECE), _QUIET)
-        return n if n >= 0 else max(0, self._nothing())
-
-
-_char = ctypes.c_char
-_fast = False
-_MORE = _QUIET = 0
-if sys.platform != "win32" and sys.implementation.name == "cpython":
-    _QUIET = getattr(socket, "MSG_NOSIGNAL", 0)
-    _MORE = _QUIET | getattr(socket, "MSG_MORE", 0)
-    _library = ctypes.PyDLL(None, use_errno=True)
-    _recv = _library.recv
-    _recv.restype, _recv.argtypes = ctypes.c_ssize_t, [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    _send_at = _library.send
-    _send_at.restype, _send_at.argtypes = (
-        ctypes.c_ssize_t,
-        [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
-    )
-    _send_bytes = _send_at  # a c_void_p takes bytes as well
-    _fast = True
-
-
-def make_channel(sock: socket.socket) -> Channel:
-    """The fastest kind of channel that this socket can be driven by."""
-    return FastChannel(sock) if _fast and not isinstance(sock, ssl.SSLSocket) else Channel(sock)

@@ -27,7 +27,7 @@ from tosnative.wire.retry import Failure, Kind
 __all__ = ["Connector", "Origin", "proxy_authorization"]
 
 _THREADS = 8
-_NO_DELAY = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
+_NO_DELAY: list[tuple[int, int, int | bytes]] = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def open_socket(origin: Origin) -> socket.socket:
     connection.sock = None
     assert sock is not None
     sock.setblocking(False)
-    return sock  # type: ignore[no-any-return]  # urllib3 leaves its type open
+    return sock
 
 
 def _failure(origin: Origin, error: Exception) -> Failure:

@@ -8,7 +8,8 @@ from tosnative.wire.channel import Channel
 from tosnative.wire.concurrency import Limit
 from tosnative.wire.connections import Origin
 from tosnative.wire.hedge import HedgePolicy
-from tosnative.wire.transfer import Target, Transfer
+from tosnative.wire.targets import Target
+from tosnative.wire.transfer import Transfer
 
 __all__ = ["Pool"]
 

@@ -7,10 +7,12 @@ million keys is worth more care.
 from __future__ import annotations
 
 from tosnative.credentials import Credentials
+from tosnative.wire.answers import refusal
 from tosnative.wire.http1 import Head
 from tosnative.wire.retry import Failure, Kind
 from tosnative.wire.signing import canonical_query
-from tosnative.wire.transfer import MAX_ERROR_BODY, Target, Transfer, refusal
+from tosnative.wire.targets import Target
+from tosnative.wire.transfer import MAX_ERROR_BODY, Transfer
 
 __all__ = ["Query"]
 
