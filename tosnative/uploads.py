@@ -1,0 +1,262 @@
+"""The bytes of one object on their way out: part buffers, and the multipart upload once there is more than one part."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import deque
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from tosnative import crc64 as crc64_
+from tosnative import reaper
+from tosnative.buffers import allocate
+from tosnative.errors import TosException
+from tosnative.meta import TosObjectMeta
+from tosnative.parts import MAX_PARTS, PartPlan
+from tosnative.uri import format_uri
+
+if TYPE_CHECKING:
+    from tosnative.client import TosClient, Upload
+
+__all__ = ["ObjectUpload"]
+
+_LOG = logging.getLogger("tosnative")
+# Parts of one writer in flight where the configuration leaves it open, and the share of the memory budget they may take.
+_IN_FLIGHT = 16
+_BUDGET_SHARE = 2
+# How long giving up waits for the service to forget the upload; after that it goes on in another thread.
+_ABORT_WAIT_S = 10.0
+
+
+class _Flying(NamedTuple):
+    """A part in flight; the buffer is its memory until it is done."""
+
+    number: int
+    size: int
+    crc64: int | None
+    buffer: memoryview
+    upload: Upload
+
+
+class ObjectUpload:
+    """Owns everything that a writer must give back: buffers, their share of the budget, parts in flight, the upload's id.
+
+    Invariants: `len(flying) <= limit`; every buffer is free, in flight, or the one that the writer fills; their sizes add up
+    to what was taken from the budget. The first buffer is always admitted.
+    """
+
+    def __init__(
+        self,
+        client: TosClient,
+        bucket: str,
+        key: str,
+        plan: PartPlan,
+        check: bool,
+        content_type: str | None,
+        forbid_overwrite: bool,
+    ) -> None:
+        config = client.config
+        self.client = client
+        self.bucket = bucket
+        self.key = key
+        self.check = check
+        self.upload_id: str | None = None
+        self.crc64: int | None = None  # of the whole, once that has been sent
+        self._plan = plan
+        self._content_type = content_type
+        self._forbid_overwrite = forbid_overwrite
+        most = max(2, config.memory_budget_bytes // (_BUDGET_SHARE * plan.first))
+        self._limit = config.shared_upload_part_tasks or min(_IN_FLIGHT, most)
+        self._number = 1  # of the part that is being filled
+        self._flying: deque[_Flying] = deque()
+        self._free: list[memoryview] = []
+        self._taken = 0
+        self._done: list[tuple[int, str, int | None, int]] = []  # (number, ETag, CRC64, size)
+        self._pid = os.getpid()
+        self._given_up = False
+
+    # -- parts
+
+    def buffer(self) -> memoryview:
+        """Memory for the next part. Waits for a part in flight where as many are under way as may be.
+
+        Raises: ValueError past 10,000 parts; the first failure of a part.
+        """
+        if self._number > MAX_PARTS:
+            raise ValueError(
+                f"{format_uri(self.bucket, self.key)}: more than {self._plan.largest_object} bytes; pass size_hint to the writer"
+            )
+        size = self._plan.size(self._number)
+        self.check_parts()
+        while True:
+            if self._free:
+                found = self._free.pop()
+                if len(found) == size:
+                    return found
+                self._give(len(found))  # parts have grown
+            elif len(self._flying) < self._limit and self._take(size, not self._flying):
+                return allocate(size)
+            else:
+                self._settle(self._flying.popleft())
+
+    def send(self, buffer: memoryview, size: int) -> None:
+        """Send the first `size` bytes of the buffer as the next part; begins the multipart upload with the first one."""
+        if self.upload_id is None:
+            self._begin()
+        assert self.upload_id is not None
+        data = buffer[:size]
+        crc = crc64_.update(data) if self.check else None
+        upload = self.client.upload_part(self.bucket, self.key, self.upload_id, self._number, data, crc)
+        self._flying.append(_Flying(self._number, size, crc, buffer, upload))
+        self._number += 1
+
+    def check_parts(self) -> None:
+        """Take note of the parts that are done. Raises: the first failure among them."""
+        flying = self._flying
+        if any(part.upload.done for part in flying):
+            for part in list(flying):
+                if part.upload.done:
+                    flying.remove(part)
+                    self._settle(part)
+
+    def _settle(self, part: _Flying) -> None:
+        try:
+            part.upload.wait()
+        except TosException as error:
+            text = f"part {part.number} of upload {self.upload_id}: {error.error.message}"
+            raise type(error)(replace(error.error, message=text)) from error
+        self._done.append((part.number, part.upload.etag, part.crc64, part.size))
+        self._free.append(part.buffer)
+
+    def _take(self, size: int, force: bool) -> bool:
+        # The part that is being filled is always admitted: a writer without one could not go on.
+        if not self.client.budget.take(size, force=force):
+            return False
+        self._taken += size
+        return True
+
+    def _give(self, size: int) -> None:
+        self._taken -= size
+        self.client.budget.give(size)
+
+    # -- the whole
+
+    def put(self, buffer: memoryview | None, size: int) -> TosObjectMeta:
+        """Send the object as one PUT, and wait. Raises: TosException."""
+        data = buffer[:size] if buffer is not None else memoryview(b"")
+        self.crc64 = crc = crc64_.update(data) if self.check else None
+        upload = self.client.put(
+            self.bucket,
+            self.key,
+            data,
+            crc64=crc,
+            content_type=self._content_type,
+            forbid_overwrite=self._forbid_overwrite,
+        ).wait()
+        return TosObjectMeta(self.bucket, self.key, size, upload.etag, crc if self.check else upload.crc64)
+
+    def finish_parts(self) -> None:
+        """Wait for every part; then `crc64` is that of the whole. Raises: the first failure."""
+        while self._flying:
+            self._settle(self._flying.popleft())
+        self._done.sort()
+        if self.check:
+            whole = 0
+            for _, _, crc, size in self._done:
+                assert crc is not None
+                whole = crc64_.combine(whole, crc, size)
+            self.crc64 = whole
+
+    def complete(self) -> TosObjectMeta:
+        """Make the parts the object. Raises: TosException; TosOutcomeUnknownError where that cannot be told."""
+        assert self.upload_id is not None
+        meta = self.client.complete_upload(
+            self.bucket,
+            self.key,
+            self.upload_id,
+            [(number, etag) for number, etag, _, _ in self._done],
+            crc64=self.crc64,
+            forbid_overwrite=self._forbid_overwrite,
+        )
+        self.upload_id = None
+        size = sum(size for _, _, _, size in self._done)
+        return TosObjectMeta(self.bucket, self.key, size, meta.etag, meta.crc64 if self.crc64 is None else self.crc64)
+
+    def _begin(self) -> None:
+        """Create the upload in another thread: an interruption must not lose the id of one that the service has created."""
+        reaper.watch(self)
+        done = threading.Event()
+        failures: list[BaseException] = []
+        found: list[str] = []
+        left_alone = False
+
+        def create() -> None:
+            try:
+                kind, forbid = self._content_type, self._forbid_overwrite
+                found.append(
+                    self.client.create_upload(self.bucket, self.key, content_type=kind, forbid_overwrite=forbid)
+                )
+            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
+                failures.append(error)
+            done.set()
+            if left_alone and found:
+                self.client.abort_upload(self.bucket, self.key, found[0])
+
+        thread = threading.Thread(target=create, name="tosnative-create-upload", daemon=True)
+        try:
+            thread.start()
+            done.wait()
+        except BaseException:
+            left_alone = True
+            self.upload_id = found[0] if found else None
+            raise
+        thread.join()
+        if failures:
+            raise failures[0]
+        self.upload_id = found[0]
+
+    # -- its end
+
+    @property
+    def holds_anything(self) -> bool:
+        return bool(self._taken or self._flying or self.upload_id is not None)
+
+    def release(self) -> None:
+        """Return when no part is in flight any more; the buffers and their share of the budget are given back. Idempotent."""
+        for part in self._flying:
+            part.upload.cancel()
+        self._flying.clear()
+        self._free.clear()
+        self._give(self._taken)
+
+    def give_up(self) -> None:
+        """Cancel the parts and abort the upload; what fails of that is logged. Idempotent; nothing in a forked child."""
+        if self._pid != os.getpid() or self._given_up:
+            return
+        self._given_up = True
+        self.release()
+        if self.upload_id is not None:
+            reaper.within(_ABORT_WAIT_S, self._abort)
+
+    def abort(self) -> None:
+        """As give_up(), and raise where the upload could not be aborted. Raises: TosException."""
+        if self._pid != os.getpid() or self._given_up:
+            return
+        self._given_up = True
+        self.release()
+        if self.upload_id is not None:
+            self.client.abort_upload(self.bucket, self.key, self.upload_id)
+
+    def give_up_dropped(self) -> None:
+        """For a writer that was collected without close(); in the reaper's thread."""
+        _LOG.warning("%s: its writer was dropped without close(); aborting", format_uri(self.bucket, self.key))
+        self.abort()
+
+    def abort_at_exit(self) -> None:
+        self.give_up()
+
+    def _abort(self) -> None:
+        assert self.upload_id is not None
+        self.client.abort_upload(self.bucket, self.key, self.upload_id)

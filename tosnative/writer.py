@@ -1,0 +1,303 @@
+"""TosObjectWriter: a file, open for writing, that becomes an object when it is closed, and only then."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tosnative import reaper
+from tosnative.buffers import as_bytes, copy
+from tosnative.errors import TosAbortedError, TosError, TosException, TosOutcomeUnknownError
+from tosnative.meta import TosObjectMeta
+from tosnative.outcome import find_outcome, may_have_succeeded
+from tosnative.parts import plan_parts
+from tosnative.uploads import ObjectUpload
+from tosnative.uri import check_key, format_uri
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from tosnative.client import TosClient
+
+__all__ = ["TosObjectWriter"]
+
+_AUDIT = logging.getLogger("tosnative.audit")
+
+
+class TosObjectWriter(io.BufferedIOBase):
+    """Writes one object. Nothing is visible under the key before close(); then all of it is, or an error says so.
+
+    Only close() (or leaving the `with` block normally, or commit()) commits. These abort, and leave what was under the key
+    as it was: an exception in the `with` block; close() while an exception is in flight that was not when the writer was
+    made, as in `finally: writer.close()`; abort(); being collected; the end of the process. A signal that kills the process at once
+    leaves an upload open, invisible, until somebody aborts uploads of its age.
+
+    The first failure sticks: the upload is aborted, and every later call raises that failure. A forked child cannot use the
+    writer and never touches its upload.
+    Up to one part is sent by a single PUT, more as a multipart upload, parts in parallel; see PartPlan for their sizes.
+    size_hint: about how many bytes will be written, so that large objects get large parts from the start.
+    One thread at a time. An io.BufferedWriter or TextIOWrapper around a writer closes, and so commits, when it is collected.
+    """
+
+    def __init__(
+        self,
+        client: TosClient,
+        bucket: str,
+        key: str,
+        *,
+        size_hint: int | None = None,
+        content_type: str | None = None,
+        forbid_overwrite: bool = False,
+        enable_crc: bool | None = None,
+    ) -> None:
+        self._state = "closed"  # until everything below is there; __del__ looks at it
+        self.bucket = bucket
+        self.key = check_key(bucket, key)
+        plan = plan_parts(client.config.part_size, size_hint)
+        check = client.config.enable_crc if enable_crc is None else enable_crc
+        self._upload = ObjectUpload(client, bucket, key, plan, check, content_type, forbid_overwrite)
+        self._pid = os.getpid()
+        self._buffer: memoryview | None = None
+        self._view = memoryview(b"")  # of the buffer
+        self._used = 0
+        self._written = 0
+        self._meta: TosObjectMeta | None = None
+        self._failure: BaseException | None = None
+        self._in_flight_before = sys.exc_info()[1]
+        self._state = "open"
+
+    @property
+    def name(self) -> str:
+        """tos://bucket/key."""
+        return format_uri(self.bucket, self.key)
+
+    @property
+    def closed(self) -> bool:
+        return self._state != "open"
+
+    @property
+    def meta(self) -> TosObjectMeta | None:
+        """The object as it was committed: size, ETag, CRC64; None before."""
+        return self._meta
+
+    def __repr__(self) -> str:
+        return f"<TosObjectWriter {self.name} {self._state} at {self._written}>"
+
+    # -- writing
+
+    def write(self, data: Any, /) -> int:
+        """Append any contiguous buffer, or a str as UTF-8; returns the number of bytes. The data may change afterwards.
+
+        Blocks while as many parts are in flight as may be. Raises: TosException kinds, from now on at every call; ValueError
+        after close(); TypeError for what is no buffer.
+        """
+        self._check_usable()
+        view = as_bytes(data.encode() if isinstance(data, str) else data)
+        size = len(view)
+        try:
+            used = self._used
+            if used + size <= len(self._view):
+                copy(self._view[used:], view)
+                self._used = used + size
+            else:
+                self._fill(view)
+        except BaseException as error:
+            self._fail(error)
+            raise
+        self._written += size
+        return size
+
+    def _fill(self, view: memoryview) -> None:
+        """Append what does not fit into the part that is being filled. A full part is sent when more comes."""
+        at = 0
+        while at < len(view):
+            if self._used == len(self._view):
+                if self._buffer is not None:
+                    full, self._buffer = self._buffer, None
+                    self._upload.send(full, self._used)
+                self._buffer = self._upload.buffer()
+                self._view, self._used = self._buffer, 0
+            size = min(len(self._view) - self._used, len(view) - at)
+            copy(self._view[self._used :], view[at : at + size])
+            self._used += size
+            at += size
+
+    def tell(self) -> int:
+        """The number of bytes written so far."""
+        self._check_usable()
+        return self._written
+
+    def flush(self) -> None:
+        """Raise what has failed so far. Sends nothing: what is visible under the key is decided by close()."""
+        self._check_usable()
+        try:
+            self._upload.check_parts()
+        except BaseException as error:
+            self._fail(error)
+            raise
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        self._check_usable()
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    # -- the end
+
+    def close(self) -> None:
+        """Commit, and return when the object is visible. Idempotent after a commit or an abort.
+
+        While an exception is in flight that was not when the writer was made, it aborts and raises that exception: torch.save
+        finishes its file even when pickling fails, and a `finally: writer.close()` would publish it. commit() commits then.
+        Raises: TosException; TosOutcomeUnknownError where a lost answer or an interruption leaves open whether it was committed.
+        """
+        if self._state == "committed" or self._state == "aborted":
+            return
+        self._check_owner()
+        self._raise_failure()
+        flying = sys.exc_info()[1]
+        if flying is not None and flying is not self._in_flight_before:
+            self._give_up("aborted")
+            if hasattr(flying, "add_note"):  # since Python 3.11
+                flying.add_note(
+                    f"{self.name} was not written: this exception was in flight at close(); commit() would commit"
+                )
+            raise flying
+        self._commit()
+
+    def commit(self) -> TosObjectMeta:
+        """close(), whatever exception is in flight; returns what was committed.
+
+        Raises: as close(); TosAbortedError after abort().
+        """
+        self._check_owner()
+        if self._state == "aborted":
+            raise self._error(TosAbortedError, "the writer was aborted")
+        self._raise_failure()
+        if self._meta is None:
+            self._commit()
+        assert self._meta is not None
+        return self._meta
+
+    def abort(self) -> None:
+        """Give up: nothing becomes visible, nothing stays behind. Idempotent; does nothing after a commit or in a forked child.
+
+        Raises: TosException where the service could not be told to forget the upload; the object stays invisible.
+        """
+        if self._state == "open" and self._pid == os.getpid():
+            self._drop_buffer("aborted")
+            self._upload.abort()
+
+    def __enter__(self) -> Self:
+        self._check_usable()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit after a block that ended normally; abort after any other, and raise the failure that write() raised, if one."""
+        if self._pid != os.getpid() and error is not None:
+            return
+        if self._failure is not None and self._failure is not error:
+            self._state = "failed"
+            raise self._failure  # torch.save turns what write() raised into "unexpected pos", Ctrl-C too
+        if error is not None:
+            if self._state == "open":
+                self._give_up("aborted")
+        elif self._state == "open":
+            self._check_owner()
+            self._commit()
+
+    def _commit(self) -> None:
+        upload = self._upload
+        committing = upload.upload_id is None
+        try:
+            if committing:
+                meta = upload.put(self._buffer, self._used)
+            else:
+                assert self._buffer is not None
+                upload.send(self._buffer, self._used)
+                upload.finish_parts()
+                committing = True
+                meta = upload.complete()
+        except BaseException as error:
+            single = upload.upload_id is None
+            self._fail(error)  # a multipart upload is gone after this, or completed
+            self._state = "failed"
+            if not (committing and may_have_succeeded(error)):
+                raise
+            meta = self._look(error, single)
+            if not isinstance(error, Exception):
+                self._succeeded(meta)
+                raise  # committed all the same, but the interruption has to go on
+        self._succeeded(meta)
+
+    def _look(self, error: BaseException, single: bool) -> TosObjectMeta:
+        written = TosObjectMeta(self.bucket, self.key, self._written, None, self._upload.crc64)
+        # An interrupted PUT may have been received whole, and the service be at work on it.
+        settled = isinstance(error, Exception) or not single
+        try:
+            return find_outcome(self._upload.client, written, error, settled=settled)
+        except TosOutcomeUnknownError as unknown:
+            self._failure = unknown
+            raise
+
+    def _succeeded(self, meta: TosObjectMeta) -> None:
+        self._meta, self._failure = meta, None
+        self._drop_buffer("committed")
+        self._upload.release()
+        _AUDIT.info("wrote %s size=%d etag=%s crc64=%s", self.name, self._written, meta.etag, meta.crc64)
+
+    def _fail(self, error: BaseException) -> None:
+        """From now on every call raises this. Returns when nothing is in flight; the upload is aborted as far as possible."""
+        if self._failure is None:
+            self._failure = error
+        self._give_up(self._state)
+
+    def _give_up(self, state: str) -> None:
+        self._drop_buffer(state)
+        self._upload.give_up()
+
+    def _drop_buffer(self, state: str) -> None:
+        self._state = state
+        self._buffer, self._view, self._used = None, memoryview(b""), 0
+        if state != "open":
+            self._in_flight_before = None
+
+    def __del__(self) -> None:
+        # Takes no lock: it may run in a thread that holds the engine's. See reaper. A BufferedIOBase would close() here.
+        if self._state == "open" and self._failure is None and self._upload.holds_anything:
+            reaper.later(self._pid, self._upload.give_up_dropped)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a TosObjectWriter cannot be pickled: it belongs to the process that made it")
+
+    # -- what a call may find
+
+    def _check_usable(self) -> None:
+        if self._pid != os.getpid():
+            self._check_owner()
+        if self._failure is not None:
+            raise self._failure
+        if self._state != "open":
+            raise ValueError("I/O operation on closed file.")
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            self._state = "failed"
+            raise self._failure
+
+    def _check_owner(self) -> None:
+        if self._pid != os.getpid():
+            raise self._error(TosAbortedError, f"a writer belongs to the process that made it ({self._pid})")
+
+    def _error(self, kind: type[TosException], text: str) -> TosException:
+        return kind(TosError(text, operation="PUT", bucket=self.bucket, key=self.key))
