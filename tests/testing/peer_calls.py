@@ -162,6 +162,29 @@ def buckets(client):
     return [types, refused(client.head_bucket, "peer-flat")]
 
 
+@call
+def connector(client):
+    """The connector's own datasets, over a prefix and over URLs, with each kind of reader, and its checkpoint."""
+    import torch
+    from tostorchconnector import CredentialProvider, ReaderType, TosCheckpoint, TosIterableDataset, TosMapDataset
+
+    connect = {"region": REGION, "endpoint": ENDPOINT, "cred": CredentialProvider(AK, SK)}
+    prefix = f"tos://{BUCKET}/samples/"
+    mapped = TosMapDataset.from_prefix(prefix, **connect)
+    found = {"map": [[mapped[i].key, digest(mapped[i].read())] for i in range(len(mapped))]}
+    streamed = TosIterableDataset.from_prefix(prefix, **connect)
+    found["iterable"] = [[item.key, digest(item.read())] for item in streamed]
+    checkpoint = TosCheckpoint(**connect)
+    state = {"weights": torch.arange(1_000_000), "step": 7}
+    with checkpoint.writer(f"tos://{BUCKET}/state.pt") as writer:
+        torch.save(state, writer)
+    for kind in (ReaderType.SEQUENTIAL, ReaderType.RANGED, ReaderType.DIRECT):
+        with checkpoint.reader(f"tos://{BUCKET}/state.pt", reader_type=kind) as reader:
+            loaded = torch.load(reader)
+        found[kind.name] = bool(torch.equal(loaded["weights"], state["weights"]) and loaded["step"] == 7)
+    return found
+
+
 if __name__ == "__main__":
     tos = tosnativeclient.TosClient(region=REGION, endpoint=ENDPOINT, ak=AK, sk=SK)
     result = CALLS[NAME](tos)

@@ -143,3 +143,22 @@ def test_appends_and_makes_directories(peer_python: str, tos: LocalTos) -> None:
 
 def test_makes_and_deletes_buckets(peer_python: str, tos: LocalTos) -> None:
     assert run(peer_python, tos, "buckets") == [["fns", "hns"], 404]
+
+
+def test_serves_the_connectors_datasets_and_checkpoint(peer_python: str, tos: LocalTos) -> None:
+    probe = subprocess.run(
+        [peer_python, "-c", "import tostorchconnector"], capture_output=True, timeout=60, check=False
+    )
+    if probe.returncode:
+        pytest.skip(f"{peer_python} has no tostorchconnector")
+    data = {f"samples/{number}": pattern(3000 + number) for number in range(9)}
+    for key, value in data.items():
+        tos.put("peer", key, value)
+    found = run(peer_python, tos, "connector")
+    samples = [[key, digest(value)] for key, value in data.items()]
+    assert [entry for entry in found["map"] if not entry[0].endswith("/")] == samples
+    assert [entry for entry in found["iterable"] if not entry[0].endswith("/")] == samples
+    assert found["SEQUENTIAL"]
+    assert found["RANGED"]
+    assert found["DIRECT"]
+    assert len(tos.get("peer", "state.pt")) > 8_000_000

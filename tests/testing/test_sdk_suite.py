@@ -22,7 +22,40 @@ from tosnative.testing import LocalTos
 HERE = Path(__file__).parent / "sdk_suite"
 FILES = ("test_v2_object", "test_v2_multipart", "test_v2_crc", "test_checkpoint", "test_v2_bucket")
 
-EXCLUDED: dict[str, str] = {}
+# What the local server would have to have for the test to pass, and does not.
+EXCLUDED: dict[str, str] = {
+    "test_v2_object::test_delete_object_skip_trash": "a bucket's trash, which keeps deleted objects",
+    "test_v2_object::test_delete_multi_objects_skip_trash": "a bucket's trash, which keeps deleted objects",
+    "test_v2_object::test_fetch_object": "the service fetching an object from a URL by itself",
+    "test_v2_object::test_fetch_task_object": "the service fetching an object from a URL as a task",
+    "test_v2_object::test_post_object": "uploads by HTML form, with a signed policy",
+    "test_v2_object::test_pre_signed_policy_url": "several versions of an object",
+    "test_v2_object::test_put_object_image_operations": "image processing; also opens a picture that the sdist lacks",
+    "test_v2_object::test_restore_object": "restoring archived objects, which takes minutes",
+    "test_v2_object::test_upload_file_with_callback": "calls of a URL by the service after an upload",
+    "test_v2_bucket::test_bucket_cors": "CORS rules",
+    "test_v2_bucket::test_bucket_encryption": "a bucket's encryption rule; also insists on https",
+    "test_v2_bucket::test_bucket_inventory": "inventories",
+    "test_v2_bucket::test_list_bucket_inventory": "inventories",
+    "test_v2_bucket::test_bucket_mirror": "mirror rules that fetch what is missing from another site",
+    "test_v2_bucket::test_bucket_private_mirror": "mirror rules that fetch what is missing from a private site",
+    "test_v2_bucket::test_bucket_notification_kafka": "event notifications; also needs a Kafka account",
+    "test_v2_bucket::test_bucket_notification_type2": "event notifications",
+    "test_v2_bucket::test_bucket_policy": "access policies",
+    "test_v2_bucket::test_bucket_quota": "storage quotas",
+    "test_v2_bucket::test_bucket_version": "several versions of an object",
+    "test_v2_bucket::test_bucket_website": "hosting of static sites",
+    "test_v2_bucket::test_get_bucket_info": "a bucket's encryption rule, which it sets half way",
+    "test_v2_bucket::test_life_cycle": "life cycle rules",
+    "test_v2_bucket::test_lifecycle_access_time": "life cycle rules by time of access",
+    "test_v2_bucket::test_lifecycle_date": "life cycle rules",
+    "test_v2_bucket::test_lifecycle_days": "life cycle rules",
+    "test_v2_bucket::test_lifecycle_filter": "life cycle rules",
+    "test_v2_bucket::test_put_bucket_acl": "grants on a bucket; canned ACLs only, at its creation",
+    "test_v2_bucket::test_put_bucket_custom_domain_with_protocol": "domains of one's own bound to a bucket",
+    "test_v2_bucket::test_put_bucket_real_time_log": "delivery of access logs",
+    "test_v2_bucket::test_put_bucket_replication": "replication between regions",
+}
 
 
 def sdist(cache: Path) -> Path:

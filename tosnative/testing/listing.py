@@ -69,10 +69,10 @@ def rolled_up(key: str, prefix: str, delimiter: str) -> str | None:
 def _forward(index: KeyIndex, ask: Ask) -> Iterator[tuple[str, bool]]:
     """The entries after the marker; jumps over what a prefix stands for instead of walking through it."""
     start, inclusive = ask.prefix, True
-    if ask.after >= ask.prefix:
-        start, inclusive = ask.after, not ask.after
-        if ask.after and rolled_up(ask.after, ask.prefix, ask.delimiter) == ask.after:
-            start = after_prefix(ask.after)
+    if ask.after and rolled_up(ask.after, ask.prefix, ask.delimiter) == ask.after:
+        start = max(after_prefix(ask.after), ask.prefix)
+    elif ask.after and ask.after >= ask.prefix:
+        start, inclusive = ask.after, False
     while True:
         jump = None
         for key in index.from_key(start, inclusive=inclusive):

@@ -81,6 +81,8 @@ def handle(store: Store, request: Request, options: ServerOptions) -> Response:
         if request.method != "GET":
             raise method_not_allowed(f"The service itself takes GET only, not {request.method}.")
         return buckets.list_buckets(store, request, options)
+    if "x-tos-callback" in request.headers:
+        raise not_implemented("x-tos-callback")
     if request.key is None:
         return _on_bucket(store, request.bucket, request, options)
     return _on_object(store, store.bucket(request.bucket), request.key, request, options)

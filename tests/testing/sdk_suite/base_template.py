@@ -96,10 +96,10 @@ class TosTestBase(unittest.TestCase):
 
     def assertFileContent(self, filename, content):
         with open(filename, "rb") as file:
-            self.assertTrue(file.read() == content, f"{filename} has other bytes than were stored")
+            assert file.read() == content, f"{filename} has other bytes than were stored"
 
     def assertObjectContent(self, bucket, key, content):
-        self.assertTrue(self.client.get_object(bucket, key).read() == content, f"{key} has other bytes than were stored")
+        assert self.client.get_object(bucket, key).read() == content, f"{key} has other bytes than were stored"
 
 
 class TosTestCase(unittest.TestCase):
