@@ -34,10 +34,20 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 TICK_S = 0.25
 
 
+def _settle_allocator() -> None:
+    """Free one large block, so that glibc adapts its thresholds and keeps a few MiB of freed memory for the next objects.
+
+    Its default gives the memory of each object back to the system and faults it in again for the next: measured, 18 page
+    faults and 40 of 105 us for each object of 100 KiB. Any program that frees a block of this size has the same effect.
+    """
+    bytearray(16 << 20)
+
+
 class Loop:
     """Takes transfers, ends them: `finished` holds those that the engine has yet to announce."""
 
     def __init__(self) -> None:
+        _settle_allocator()
         self.mail = Mailbox()
         self.finished: list[Transfer] = []
         self.pools: dict[Origin, Pool] = {}
