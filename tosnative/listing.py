@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tosnative.errors import TosError, TosException
 from tosnative.logs import LOG
 from tosnative.meta import TosObjectMeta
+from tosnative.pages import ListPage, parse_page
 from tosnative.uri import format_uri
 
 if TYPE_CHECKING:
-    from tosnative.client import ListPage, TosClient
+    from tosnative.client import Query, TosClient
 
 __all__ = ["list_objects", "list_pages"]
 
@@ -41,29 +41,34 @@ def list_pages(
     """
     seen: set[str] = set()
     count = 0
-    with ThreadPoolExecutor(1, thread_name_prefix="tosnative-list") as pool:
 
-        def ask(token: str | None) -> ListPage:
-            after = start_after if token is None else None
-            return client.list_page(
-                bucket, prefix, delimiter=delimiter, start_after=after, token=token, max_keys=page_size
-            )
+    def ask(token: str | None) -> Query:
+        after = start_after if token is None else None
+        query = client.list_query(
+            bucket, prefix, delimiter=delimiter, start_after=after, token=token, max_keys=page_size
+        )
+        client.submit((query,))
+        return query
 
-        page: ListPage | None = ask(None)
-        while page is not None:
-            following = None
+    query: Query | None = ask(None)
+    try:
+        while query is not None:
+            page = parse_page(bucket, query.wait().document, prefix)
+            query = None
             if page.token is not None:
                 if page.token in seen:
                     raise _endless(bucket, prefix, page.token, len(seen))
                 seen.add(page.token)
-                following = pool.submit(ask, page.token)
+                query = ask(page.token)
             before, count = count, count + len(page.objects)
             if count // _LOG_EVERY > before // _LOG_EVERY:
                 LOG.info("listing %s: %d objects so far", format_uri(bucket, prefix), count)
             if on_progress is not None:
                 on_progress(count)
             yield page
-            page = following.result() if following is not None else None
+    finally:
+        if query is not None:
+            query.cancel()
 
 
 def list_objects(
