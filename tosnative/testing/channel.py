@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import os
 import pickle
 import socket
@@ -13,10 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosnative.testing.control import Control, Settings
+from tosnative.testing.errors import ServiceError
 
 if TYPE_CHECKING:
     from tosnative.testing.arrivals import RequestRecord
     from tosnative.testing.faults import Rule
+
+copyreg.pickle(ServiceError, lambda error: (ServiceError, (error.status, error.code, error.message, error.ec)))
 
 START_S = 60.0
 STOP_S = 10.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import logging
 import selectors
 import socket
 from collections.abc import Callable
@@ -23,6 +24,8 @@ READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 AHEAD_BYTES = 64 << 10  # of later requests that are taken in while one is being answered
 DRAIN_S = 2.0
 RESET_PATIENCE_S = 1.0
+
+_log = logging.getLogger("tosnative.testing")
 
 
 class State(enum.IntEnum):
@@ -70,21 +73,26 @@ class Connection:
         self._settle()
 
     def on_event(self, mask: int) -> None:
-        if self.state is State.CLOSED:
-            return
+        if self.state is State.SENDING:
+            self._guarded(self._push)
+        elif self.state is State.NEGOTIATION:
+            self._guarded(self._negotiate)
+        elif self.state is not State.CLOSED:
+            self._guarded(self._read_all)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """Do something; whatever goes wrong ends this connection and no other."""
         try:
-            if self.state is State.SENDING:
-                self._push()
-            elif self.state is State.NEGOTIATION:
-                self._negotiate()
-            else:
-                self._read()
-                self._read_pending()
+            call()
+            self._settle()
         except OSError:
             self.close()
-        self._settle()
+        except Exception:  # noqa: BLE001 - a fault of the server itself is logged and costs one connection
+            _log.exception("connection %d of the local server failed", self.number)
+            self.close()
 
-    def _read_pending(self) -> None:
+    def _read_all(self) -> None:
+        self._read()
         # What TLS has decrypted already is not reported by any selector.
         while self.state in (State.HEAD, State.BODY, State.DRAIN) and self.transport.pending():
             self._read()
@@ -98,13 +106,8 @@ class Connection:
 
     def _on_timer(self, call: Callable[[], None]) -> None:
         self._timer = None
-        if self.state is State.CLOSED:
-            return
-        try:
-            call()
-        except OSError:
-            self.close()
-        self._settle()
+        if self.state is not State.CLOSED:
+            self._guarded(call)
 
     def close(self) -> None:
         if self.state is State.CLOSED:
@@ -170,7 +173,7 @@ class Connection:
         if found is not None:
             self.transport, self._negotiation = found, None
             self.state = State.HEAD
-            self._read_pending()
+            self._read_all()
 
     # -- reading
 
@@ -212,8 +215,6 @@ class Connection:
                 self._begin(head)
         except BadRequest as error:
             self._refuse(error)
-        except OSError:
-            self.close()
 
     def _begin(self, head: Head) -> None:
         if head.length is not None and head.length > self.server.options.max_body_bytes:
@@ -244,12 +245,10 @@ class Connection:
         n, data = self._receive() if room is None else (self.transport.recv_into(room), b"")
         if n == 0:
             return self.close()
-        if pace is not None:
-            pace.count(n or 0)
         if room is None:
             return self._take(incoming, data)
         incoming.filled(n or 0)
-        return self._count(incoming)
+        return self._count(incoming, n or 0)
 
     def _take(self, incoming: IncomingBody, data: bytes) -> None:
         try:
@@ -257,18 +256,25 @@ class Connection:
         except BadRequest as error:
             return self._refuse(error)
         self._input = data[used:]
-        return self._count(incoming)
+        return self._count(incoming, used)
 
-    def _count(self, incoming: IncomingBody) -> None:
-        """More of the body has come: it may be complete now."""
+    def _count(self, incoming: IncomingBody, n: int) -> None:
+        """So many more bytes of the body have come: it may be complete now."""
         assert self.exchange is not None
+        if self._incoming_pace is not None:
+            self._incoming_pace.count(n)
         if self.exchange.breaks_after(incoming.received):
             return self.reset()
-        if incoming.done:
-            self._incoming = None
-            self.state = State.BUSY
-            self.exchange.run(incoming.body)
-        return None
+        return self._complete(incoming) if incoming.done else None
+
+    def _complete(self, incoming: IncomingBody) -> None:
+        assert self.exchange is not None
+        debt_s = self._incoming_pace.debt_s if self._incoming_pace is not None else 0.0
+        if debt_s > 0:  # what came together with the head was not slowed down
+            return self.after(debt_s, lambda: self._complete(incoming))
+        self._incoming = None
+        self.state = State.BUSY
+        return self.exchange.run(incoming.body)
 
     def _tunnel(self, head: Head) -> None:
         """Be the proxy, and be whatever host the client wants to reach through it."""

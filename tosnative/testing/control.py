@@ -66,8 +66,12 @@ class Control:
         except BaseException:
             store.close()
             raise
-        for name, bucket_type in settings.with_buckets():
-            self.ensure_bucket(name, bucket_type)
+        try:
+            for name, bucket_type in settings.with_buckets():
+                self.ensure_bucket(name, bucket_type)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         self.server.close()

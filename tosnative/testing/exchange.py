@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tosnative.testing.arrivals import RequestRecord
+from tosnative.testing.errors import invalid_argument
 from tosnative.testing.faults import Action
 from tosnative.testing.messages import Buffer, Request, Response
-from tosnative.testing.rendering import Answer, distorted, scripted_refusal
+from tosnative.testing.rendering import Answer, distorted, error_response, scripted_refusal
 
 if TYPE_CHECKING:
     from tosnative.testing.connection import Connection
@@ -55,7 +56,7 @@ class Exchange:
         if action is None:
             request_id = self.server.renderer.request_id()
             response = self.server.respond(self.request, request_id)
-            self._send(response, self.server.renderer.render(self.request, response, request_id, self.keep_alive))
+            self._send(self._rendered(response, request_id))
         elif action.reset_after_request_bytes is not None:
             self.connection.reset()  # the body was shorter than that
         elif isinstance(action.delay_s, (int, float)) and action.delay_s > 0:
@@ -78,10 +79,18 @@ class Exchange:
             return self.connection.hang()
         answer = distorted(self.server.renderer, action, self.request, response, request_id, self.keep_alive)
         self.keep_alive = self.keep_alive and not action.close
-        return self._send(response, answer)
+        return self._send(answer)
 
-    def _send(self, response: Response, answer: Answer) -> None:
-        self.record.status = response.status
+    def _rendered(self, response: Response, request_id: str) -> Answer:
+        render = self.server.renderer.render
+        try:
+            return render(self.request, response, request_id, self.keep_alive)
+        except ValueError as error:
+            refusal = error_response(invalid_argument(f"Unusable in a header: {error}."), self.request, request_id)
+            return render(self.request, refusal, request_id, self.keep_alive)
+
+    def _send(self, answer: Answer) -> None:
+        self.record.status = answer.status
         self.record.sent_bytes = answer.body_bytes
         self.connection.send(answer, self.rate, self.keep_alive)
 

@@ -166,9 +166,8 @@ class Rule:
     def __post_init__(self) -> None:
         if not 0 <= self.probability <= 1:
             raise ValueError(f"probability={self.probability!r} is not between 0 and 1")
-        if self.action.on_accept and self != Rule(
-            self.action, skip=self.skip, times=self.times, probability=self.probability, for_s=self.for_s
-        ):
+        pattern = (self.method, self.bucket, self.key, self.query_has, self.reused)
+        if self.action.on_accept and any(condition is not None for condition in pattern):
             raise ValueError("accept_delay_s and reset='accept' happen to connections: give no request pattern")
 
     def matches(self, request: Request, reused: bool) -> bool:

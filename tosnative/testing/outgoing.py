@@ -32,6 +32,11 @@ class Pace:
         self._moved += n
 
     @property
+    def debt_s(self) -> float:
+        """How long until what was moved was allowed; 0 or less: it is."""
+        return -self.allowance() / self._rate if self._rate is not None else 0.0
+
+    @property
     def pause_s(self) -> float:
         """How long to wait when nothing is allowed."""
         assert self._rate is not None

@@ -32,6 +32,7 @@ class Ending(enum.Enum):
 class Answer:
     """The bytes to send, how many of them are body, and what follows them."""
 
+    status: int
     buffers: list[Buffer]
     body_bytes: int
     ending: Ending = Ending.KEEP
@@ -51,7 +52,7 @@ class Renderer:
         """The plain answer: what TOS itself would send."""
         pieces, head_length = wire_body(request, response)
         head = self.head(response, request_id, keep_alive, head_length)
-        return Answer([head, *pieces], sum(map(len, pieces)))
+        return Answer(response.status, [head, *pieces], sum(map(len, pieces)))
 
     def head(self, response: Response, request_id: str, keep_alive: bool, length: int | None) -> bytes:
         """The head; `length` is what Content-Length says unless the response has its own, None: chunked."""
@@ -146,7 +147,7 @@ def distorted(
     if action.close_idle and ending is Ending.KEEP:
         ending = Ending.CLOSE
     interim: list[Buffer] = [response_head(status, "", {}) for status in action.interim]
-    return Answer([*interim, head, *pieces], sum(map(len, pieces)), ending)
+    return Answer(response.status, [*interim, head, *pieces], sum(map(len, pieces)), ending)
 
 
 def _spoils(action: Action, name: str) -> bool:

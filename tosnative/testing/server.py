@@ -53,6 +53,9 @@ class Server:
         seed: int = 0,
         record: bool = True,
     ) -> None:
+        self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._reserved = self._bound(host, port)
+        self.address: tuple[str, int] = self._reserved.getsockname()[:2]
         self.handler = handler
         self.options = options
         self.ssl_context = ssl_context
@@ -70,9 +73,6 @@ class Server:
         self._thread: threading.Thread | None = None
         self._serves_in_caller = False
         self._listener: socket.socket | None = None
-        self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._reserved = self._bound(host, port)
-        self.address: tuple[str, int] = self._reserved.getsockname()[:2]
         _servers.add(self)
 
     # -- life
