@@ -23,6 +23,9 @@ _from_memory = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssi
 )
 
 
+_CASTABLE = frozenset("bBcdefhHiIlLnNPqQ?")
+
+
 class _PyBuffer(ctypes.Structure):
     """CPython's Py_buffer (part of the stable ABI since 3.11, unchanged for longer)."""
 
@@ -65,16 +68,15 @@ def as_bytes(buffer: Any, *, writable: bool = False) -> memoryview:
     view = memoryview(buffer)
     if writable and view.readonly:
         raise TypeError(f"a writable buffer is needed, not a read-only {type(buffer).__name__}")
-    if view.ndim == 1 and view.format == "B" and view.contiguous:
-        return view
     if not view.c_contiguous:
-        if not view.contiguous:
-            raise BufferError("a contiguous buffer is needed")
-    elif view.nbytes and view.format in tuple("bBhHiIlLqQnNfdce?"):
-        return view.cast("B")
+        raise BufferError("a contiguous buffer is needed, in C order")
+    if view.format == "B" and view.ndim == 1:
+        return view
     if not view.nbytes:
         return memoryview(bytearray() if writable else b"")
-    # Half floats in a foreign byte order, records, Fortran order: memoryview cannot cast these, but their bytes are plain.
+    if view.format in _CASTABLE:
+        return view.cast("B")
+    # Half floats in a foreign byte order, records: memoryview cannot cast these, but their bytes are plain.
     made: memoryview = _from_memory(_address(view), view.nbytes, _PyBUF_READ if view.readonly else _PyBUF_WRITE)
     return made
 

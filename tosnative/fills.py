@@ -137,9 +137,9 @@ class RangedFill:
         self._held = download.view
 
     def view(self, at: int, size: int) -> memoryview | None:
-        if size >= self._size:
+        if size >= self._size or self._start <= at < self._stop < at + size:
             return None
-        if at < self._start or at + size > self._stop:
+        if not self._start <= at < self._stop:
             self._load(at, size)
         return self._held[at - self._start : at - self._start + size]
 

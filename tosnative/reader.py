@@ -164,6 +164,10 @@ class TosObjectReader(ObjectContent):
         self._check_open()
         return True
 
+    def flush(self) -> None:
+        """Nothing to do, as for every file that is open for reading."""
+        self._check_open()
+
     # -- its end
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class ObjectVersion:
         if not self.pinned:
             # A listing's checksum still counts for the version that was listed.
             listed = self.crc64 if meta.etag is not None and meta.etag == self.etag else None
-            self.size, self.etag = meta.size, meta.etag
+            self.size, self.etag = meta.size, meta.etag or self._match
             self.crc64 = listed if meta.crc64 is None else meta.crc64
             # An answer about no bytes at all (416) may come without an ETag; then the next one pins.
             self.pinned = meta.size is not None and (meta.etag is not None or download.length > 0 or meta.size == 0)
