@@ -1,7 +1,8 @@
 """How many requests to one endpoint are in flight: adapts to latency and to the service's complaints. Pure decisions.
 
 The idea is that of gradient limiters (Netflix's concurrency-limits is the public model): while the time to first byte stays
-near the best seen, more in flight means more throughput; when it grows, requests only queue somewhere.
+near the best seen, more in flight means more throughput; when it grows, requests only queue somewhere. As in TCP's slow start,
+the limit doubles until it makes the first difference.
 """
 
 from __future__ import annotations
@@ -32,13 +33,14 @@ class Limit:
         self._recent_best = math.inf
         self._times: list[float] = []
         self._windows = 0
+        self._doubling = True
         self._throttled_until = 0.0
 
     def answered(self, seconds: float, busy: bool) -> None:
         """A first byte came after so long. busy: more requests were waiting than the limit let through."""
         times = self._times
         times.append(seconds)
-        if len(times) >= _WINDOW:
+        if len(times) >= _WINDOW and len(times) >= self.value:
             self._adapt(busy)
             times.clear()
 
@@ -57,14 +59,17 @@ class Limit:
             return
         else:
             gradient = max(0.5, min(1.0, _TOLERANCE * self._best / max(typical, 1e-9)))
-            wanted = self._exact * gradient + math.sqrt(self._exact)
+            self._doubling = self._doubling and gradient == 1.0
+            wanted = self._exact * (2.0 if self._doubling else gradient) + math.sqrt(self._exact)
             floor = min(_FLOOR, self.most, self._exact + 1)
-            self._exact = min(float(self.most), max(floor, 0.5 * self._exact + 0.5 * wanted))
+            settled = wanted if self._doubling else 0.5 * self._exact + 0.5 * wanted
+            self._exact = min(float(self.most), max(floor, settled))
         self.value = max(1, int(self._exact))
 
     def throttled(self, now: float, seconds: float = 1.0) -> None:
         """The service said 429 or 503: halve, at most once in `seconds`."""
         if now >= self._throttled_until:
             self._throttled_until = now + seconds
+            self._doubling = False
             self._exact = max(1.0, self._exact / 2)
             self.value = int(self._exact)

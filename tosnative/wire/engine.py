@@ -96,7 +96,8 @@ class Engine:
     def advised_depth(self, origin: Origin) -> int:
         """How many small transfers to this origin are worth submitting ahead now."""
         pool = self._loop.pools.get(origin)
-        return _FIRST_DEPTH if pool is None else max(1, min(2 * pool.limit.value, pool.limit.most))
+        # Twice the limit: the queue is refilled half a window at a time, and must not run dry meanwhile.
+        return _FIRST_DEPTH if pool is None else 2 * pool.limit.value
 
     def _condition(self) -> threading.Condition:
         found: threading.Condition | None = getattr(self._local, "condition", None)
