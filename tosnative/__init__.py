@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     )
     from tosnative.logs import init_log, init_logs
     from tosnative.meta import TosObjectMeta
-    from tosnative.metrics import metrics
+    from tosnative.metrics import get_metrics
     from tosnative.reader import TosObjectReader
     from tosnative.uri import parse_tos_url
     from tosnative.writer import TosObjectWriter
@@ -70,9 +70,9 @@ __all__ = [
     "TosOutcomeUnknownError",
     "TosTimeoutError",
     "TosUnavailableError",
+    "get_metrics",
     "init_log",
     "init_logs",
-    "metrics",
     "parse_tos_url",
 ]
 
@@ -89,7 +89,7 @@ _MODULES = {
     "TosObjectWriter": "writer",
     "init_log": "logs",
     "init_logs": "logs",
-    "metrics": "metrics",
+    "get_metrics": "metrics",
     "parse_tos_url": "uri",
 }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-__all__ = ["METRICS", "Metrics", "metrics"]
+__all__ = ["METRICS", "Metrics", "get_metrics"]
 
 
 @dataclass(slots=True)
@@ -34,6 +34,6 @@ class Metrics:
 METRICS = Metrics()
 
 
-def metrics() -> dict[str, int]:
+def get_metrics() -> dict[str, int]:
     """A copy of this process's counters, by name."""
     return asdict(METRICS)
