@@ -120,10 +120,9 @@ def _trouble(case: ElementTree.Element) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_the_official_sdk_passes_its_own_tests(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    cache = Path(os.environ.get("TOSNATIVE_SDIST_CACHE") or tmp_path_factory.getbasetemp() / "sdist")
-    cache.mkdir(parents=True, exist_ok=True)
-    lay_out(sdist(cache), tmp_path)
+def test_the_official_sdk_passes_its_own_tests(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    # pytest's own cache outlives the run, so the sdist is fetched once a checkout.
+    lay_out(sdist(pytestconfig.cache.mkdir("tos-sdist") if pytestconfig.cache else tmp_path), tmp_path)
     # One bucket stands for those of other users: a test wants more than its own in the list.
     with LocalTos(bucket="standing", process=True) as tos:
         results = run(tos, tmp_path)
