@@ -268,3 +268,10 @@ def test_head_parser_never_fails_otherwise_than_with_bad_request(data):
         else:
             assert head.method
             assert all(name == name.lower() for name in head.headers)
+
+
+def test_tls_where_there_is_none_is_refused_at_once(tos):
+    with Wire(tos) as wire:
+        wire.socket.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+        assert wire.reply().status == 400
+        assert wire.at_end()

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from urllib.parse import quote
 
-from tosnative.testing.errors import ServiceError
+from tosnative.testing.errors import ServiceError, not_implemented
 from tosnative.testing.messages import Request, ServerOptions
 
 ALGORITHM = "TOS4-HMAC-SHA256"
@@ -47,9 +47,18 @@ class Claim:
 
 
 class Verifier:
-    """Verifies requests against the credentials, the region and the clock of the options."""
+    """Verifies requests against the credentials and the region of the options, and the clock.
 
-    def __init__(self, options: ServerOptions, clock: Callable[[], float] = time.time) -> None:
+    `is_public` says of a request that is not signed at all whether it may pass.
+    """
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        clock: Callable[[], float] = time.time,
+        is_public: Callable[[Request], bool] = lambda request: False,
+    ) -> None:
+        self._is_public = is_public
         self._options = options
         self._clock = clock
         self._day_keys: dict[tuple[str, str, str], bytes] = {}
@@ -61,6 +70,10 @@ class Verifier:
             ServiceError: 403, with the code that says which of these is not so.
         """
         claim = _claim_of(request)
+        if claim is None:
+            if self._is_public(request):
+                return
+            raise ServiceError(403, "AccessDenied", "The request is not signed, and this is not open to everybody.")
         secret, token = self._secret_of(claim)
         if self._options.check_dates:
             self._check_date(claim)
@@ -131,14 +144,14 @@ class Verifier:
         return found
 
 
-def _claim_of(request: Request) -> Claim:
+def _claim_of(request: Request) -> Claim | None:
     authorization = request.headers.get("authorization")
     if authorization is not None:
         return _header_claim(authorization, request.headers)
     query = {name.lower(): value for name, value in request.query.items() if name[:6].lower() == "x-tos-"}
     if "x-tos-signature" in query:
         return _query_claim(query)
-    raise ServiceError(403, "AccessDenied", "The request is not signed, and nothing here is open to everybody.")
+    return None
 
 
 def _header_claim(authorization: str, headers: Mapping[str, str]) -> Claim:
@@ -150,6 +163,8 @@ def _header_claim(authorization: str, headers: Mapping[str, str]) -> Claim:
 
 
 def _query_claim(query: Mapping[str, str]) -> Claim:
+    if "x-tos-policy" in query:
+        raise not_implemented("URLs that are signed with a policy")
     if query.get("x-tos-algorithm") != ALGORITHM:
         raise _malformed(f"X-Tos-Algorithm is not {ALGORITHM}")
     expires = query.get("x-tos-expires", "3600")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import selectors
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -14,13 +13,12 @@ from tosnative.testing.http import CONTINUE, HEAD_END, BadRequest, Head, parse_h
 from tosnative.testing.incoming import ChunkedBody, IncomingBody, SizedBody
 from tosnative.testing.outgoing import Outgoing, Pace
 from tosnative.testing.rendering import Answer, Ending
+from tosnative.testing.watch import NOTHING, READ, WRITE, Watch
 
 if TYPE_CHECKING:
     from tosnative.testing.exchange import Exchange
-    from tosnative.testing.loop import Timer
     from tosnative.testing.server import Server
 
-READ, WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 AHEAD_BYTES = 64 << 10  # of later requests that are taken in while one is being answered
 DRAIN_S = 2.0
 RESET_PATIENCE_S = 1.0
@@ -55,8 +53,7 @@ class Connection:
         self._negotiation: transport.Negotiation | None = None
         self._expect_tls()
         self.exchange: Exchange | None = None
-        self._mask = 0
-        self._timer: Timer | None = None
+        self._watch = Watch(server.loop, sock, self._on_ready)
         self._input = b""  # bytes that came and were not consumed
         self._eof = False
         self._incoming: IncomingBody | None = None
@@ -65,14 +62,11 @@ class Connection:
         self._ending = Ending.KEEP
         self._keep_alive = True
 
-    # -- entry points
-
     def open(self) -> None:
         """Start to listen to the peer."""
-        self._timer = None
         self._settle()
 
-    def on_event(self, mask: int) -> None:
+    def _on_ready(self, mask: int) -> None:
         if self.state is State.SENDING:
             self._guarded(self._push)
         elif self.state is State.NEGOTIATION:
@@ -94,30 +88,18 @@ class Connection:
     def _read_all(self) -> None:
         self._read()
         # What TLS has decrypted already is not reported by any selector.
-        while self.state in (State.HEAD, State.BODY, State.DRAIN) and self.transport.pending():
+        while self.state is State.BODY and not self._watch.sleeping and self.transport.pending():
             self._read()
-            self._advance()
 
     def after(self, delay_s: float, call: Callable[[], None]) -> None:
         """Call later unless the connection is closed by then. A connection waits for one thing at a time."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.server.loop.call_later(delay_s, lambda: self._on_timer(call))
-
-    def _on_timer(self, call: Callable[[], None]) -> None:
-        self._timer = None
-        if self.state is not State.CLOSED:
-            self._guarded(call)
+        self._watch.after(delay_s, lambda: self._guarded(call))
 
     def close(self) -> None:
         if self.state is State.CLOSED:
             return
         self.state = State.CLOSED
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._mask:
-            self.server.loop.selector.unregister(self.sock)
-            self._mask = 0
+        self._watch.close()
         self._outgoing = self._incoming = self.exchange = None
         self.sock.close()
         self.server.forget(self)
@@ -130,39 +112,29 @@ class Connection:
 
     def hang(self) -> None:
         """Never answer: keep the connection until the peer gives up."""
-        if self._eof or self.exchange is None:
-            return self.close()
-        self.exchange.hanging = True
-        return None
+        if self.exchange is not None:
+            self.exchange.hanging = True
+        if self._eof:
+            self.close()
 
     def _settle(self) -> None:
         """Serve what is already here, then wait for the right thing."""
-        if self.state is State.HEAD and self._input:
+        if self._input:
             self._advance()
-        state = self.state
-        if state is State.HEAD or state is State.DRAIN:
-            wanted = READ
-        elif state is State.BODY or (state is State.BUSY and not self._eof and len(self._input) < AHEAD_BYTES):
-            wanted = 0 if state is State.BODY and self._timer is not None else READ
-        elif state is State.SENDING:
-            wanted = 0 if self._timer is not None else WRITE
+        while self.state is State.HEAD and self.transport.pending():
+            self._read()
+            self._advance()
+        state, sleeping = self.state, self._watch.sleeping
+        if state is State.HEAD or state is State.DRAIN or (state is State.BODY and not sleeping):
+            self._watch.wait_for(READ)
+        elif state is State.SENDING and not sleeping:
+            self._watch.wait_for(WRITE)
+        elif state is State.BUSY and not self._eof and len(self._input) < AHEAD_BYTES:
+            self._watch.wait_for(READ)  # to notice when the peer goes away
         elif state is State.NEGOTIATION and self._negotiation is not None:
-            wanted = WRITE if self._negotiation.wants_write else READ
-        else:
-            wanted = 0
-        if wanted != self._mask:
-            self._listen(wanted)
-
-    def _listen(self, wanted: int) -> None:
-        selector, sock = self.server.loop.selector, self.sock
-        if self.state is not State.CLOSED:
-            if not self._mask:
-                selector.register(sock, wanted, self.on_event)
-            elif not wanted:
-                selector.unregister(sock)
-            else:
-                selector.modify(sock, wanted, self.on_event)
-            self._mask = wanted
+            self._watch.wait_for(WRITE if self._negotiation.wants_write else READ)
+        elif state is not State.CLOSED:
+            self._watch.wait_for(NOTHING)
 
     def _negotiate(self) -> None:
         assert self._negotiation is not None
@@ -170,12 +142,11 @@ class Connection:
             found = self._negotiation.step()
         finally:
             self.sock = self._negotiation.sock
+            self._watch.moved_to(self.sock)
         if found is not None:
             self.transport, self._negotiation = found, None
             self.state = State.HEAD
             self._read_all()
-
-    # -- reading
 
     def _read(self) -> None:
         if self._incoming is not None:
@@ -205,6 +176,8 @@ class Connection:
                 if self._input.startswith(b"\r\n"):
                     self._input = self._input[2:]
                     continue
+                if not self._input[:1].isalpha():  # not even a method: TLS, for one, where there is no certificate
+                    raise BadRequest("this is not HTTP")
                 end = self._input.find(HEAD_END)
                 if max(end, len(self._input) if end < 0 else 0) > self.server.options.max_head_bytes:
                     raise BadRequest("request head too large", 431)
@@ -240,7 +213,7 @@ class Connection:
         pace = self._incoming_pace
         allowed = pace.allowance() if pace is not None else 1 << 62
         if pace is not None and allowed <= 0:
-            return self.after(pace.pause_s, lambda: self._read_body(incoming))
+            return self.after(pace.pause_s, self._read_all)
         room = incoming.wants(allowed)
         n, data = self._receive() if room is None else (self.transport.recv_into(room), b"")
         if n == 0:
@@ -296,8 +269,6 @@ class Connection:
         self._input, self._incoming = b"", None
         self.send(self.server.refusal(error), None, keep_alive=False)
 
-    # -- sending
-
     def send(self, answer: Answer, rate: float | None, keep_alive: bool) -> None:
         """Send the answer to the request that the connection is busy with."""
         self._keep_alive = keep_alive
@@ -312,8 +283,8 @@ class Connection:
         progress = outgoing.push(self.transport)
         if progress == "done":
             self._finish()
-        elif outgoing.pace is not None and progress == "paced":
-            self.after(outgoing.pace.pause_s, self._push)
+        elif progress == "paced":
+            self.after(outgoing.pause_s, self._push)
 
     def _finish(self) -> None:
         self._outgoing = None
@@ -326,7 +297,7 @@ class Connection:
         if self._ending is not Ending.KEEP or not self._keep_alive:
             return self._close_gently()
         self.state = State.HEAD
-        return self.close() if self._eof else None
+        return self._on_eof() if self._eof else None
 
     def _reset_when_delivered(self, deadline: float) -> None:
         """A RST drops what the peer has not acknowledged: wait until it has."""

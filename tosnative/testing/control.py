@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tosnative.testing.arrivals import RequestRecord
+from tosnative.testing.attributes import allows_anonymous
 from tosnative.testing.faults import Rule
 from tosnative.testing.messages import Buffer, Request, Response, ServerOptions
 from tosnative.testing.operations import handle
@@ -62,6 +63,7 @@ class Control:
                 ssl_context=context,
                 seed=settings.seed,
                 record=settings.record,
+                is_public=lambda request: allows_anonymous(store, request),
             )
         except BaseException:
             store.close()

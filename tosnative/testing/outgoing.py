@@ -46,19 +46,24 @@ class Pace:
 class Outgoing:
     """Buffers to send one after the other."""
 
-    __slots__ = ("_buffers", "pace")
+    __slots__ = ("_buffers", "_pace")
 
     def __init__(self, buffers: list[Buffer], rate: float | None) -> None:
         self._buffers = buffers
-        self.pace = Pace(rate) if rate is not None else None
+        self._pace = Pace(rate) if rate is not None else None
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait after "paced"."""
+        return self._pace.pause_s if self._pace is not None else 0.0
 
     def push(self, transport: Transport) -> str:
-        """Send what can be sent now: "done", "full" (wait for the socket) or "paced" (wait for `pace.pause_s`).
+        """Send what can be sent now: "done", "full" (wait for the socket) or "paced" (wait for `pause_s`).
 
         Raises:
             OSError: the connection is lost.
         """
-        buffers, pace = self._buffers, self.pace
+        buffers, pace = self._buffers, self._pace
         while buffers:
             batch = buffers[:IOV_MAX] if len(buffers) > IOV_MAX else buffers
             if pace is not None:

@@ -36,10 +36,10 @@ _log = logging.getLogger("tosnative.testing")
 class Server:
     """Serves what `handler` answers on one TCP port, plain and, given an `ssl_context`, TLS on the same port.
 
-    `start` serves in a thread of its own, `serve_forever` in the caller's, until `stop`. After `stop` the port stays
-    reserved until `close`, so that `start` comes back on it. `lock` is held while the handler runs: whoever touches
-    what the handler touches, from another thread, holds it too. A fork pauses the server; in the child its
-    descriptors are closed and it is `dead`.
+    `is_public` says whether a request may come unsigned. `start` serves in a thread of the server's own,
+    `serve_forever` in the caller's, until `stop`. After `stop` the port stays reserved until `close`, so that `start`
+    comes back on it. `lock` is held while the handler runs: whoever touches what the handler touches, from another
+    thread, holds it too. A fork pauses the server; in the child its descriptors are closed and it is `dead`.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         seed: int = 0,
         record: bool = True,
+        is_public: Callable[[Request], bool] = lambda request: False,
     ) -> None:
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._reserved = self._bound(host, port)
@@ -68,7 +69,7 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self.dead = False
-        self._verifier = Verifier(options)
+        self._verifier = Verifier(options, is_public=is_public)
         self._accepted = 0
         self._thread: threading.Thread | None = None
         self._serves_in_caller = False
@@ -233,9 +234,9 @@ class Server:
     def respond(self, request: Request, request_id: str) -> Response:
         """What the service says, refusals included."""
         try:
-            if self.options.check_signatures:
-                self._verifier.verify(request)
             with self.lock:
+                if self.options.check_signatures:
+                    self._verifier.verify(request)
                 return self.handler(request)
         except ServiceError as error:
             return error_response(error, request, request_id)
