@@ -9,9 +9,9 @@ A run against a real bucket writes about 80 MB below one unique prefix and remov
 
 import argparse
 import io
-import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 import uuid
@@ -40,9 +40,9 @@ from tosnative import (
 from tosnative.cli import main as tosnative_command
 from tosnative.testing import LocalTos
 
-BATCH = 64
+BATCH = 32
 SMALL_PARTS = TosClientConfig(part_size=5 << 20)  # so that a checkpoint of 6 MiB is uploaded in parts
-DIES_AFTER = int(5.5 * (1 << 20))  # bytes: one part is on its way by then
+DIES_AFTER = 5 << 20  # bytes: the first part is on its way by then
 
 
 @dataclass(frozen=True)
@@ -153,10 +153,12 @@ class DiesHalfWay(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        if self.writer.tell() + memoryview(data).nbytes > self.limit:
+        count = self.writer.write(data)
+        if self.writer.tell() > self.limit:
+            time.sleep(0.5)  # for the first part to arrive, so that it is a torn upload and not one that never began
             say("             SIGKILL in the middle of torch.save")
             os.kill(os.getpid(), signal.SIGKILL)
-        return self.writer.write(data)
+        return count
 
 
 def save(store: TosCheckpoint, url: str, state: dict[str, Any], dies_after: int | None) -> int:
@@ -219,11 +221,10 @@ def step_crash(run: Run) -> None:
     """Train in a child process that is killed while it writes the checkpoint of the middle epoch."""
     say(f"\n2. Train: TosMapDataset, DataLoader with {run.workers} workers, a checkpoint after each epoch")
     half = run.epochs // 2
-    child = multiprocessing.get_context("spawn").Process(target=train, args=(run, Tally(), half))
-    child.start()
-    child.join()
-    if child.exitcode != -signal.SIGKILL:
-        raise SystemExit(f"the training process should have been killed, but ended with {child.exitcode}")
+    command = [sys.executable, __file__, "--epochs", str(run.epochs), "--workers", str(run.workers)]
+    ended = subprocess.run([*command, "--train-only", run.url, "--dies-in-epoch", str(half)])
+    if ended.returncode != -signal.SIGKILL:
+        raise SystemExit(f"the training process should have been killed, but ended with {ended.returncode}")
     with TosCheckpoint() as store:
         try:
             store.reader(run.checkpoint(half)).read(1)
@@ -290,7 +291,12 @@ def main() -> int:
     parser.add_argument("--endpoint", help="its endpoint; default: TOS_ENDPOINT")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--train-only", metavar="URL", help=argparse.SUPPRESS)  # what the process that gets killed does
+    parser.add_argument("--dies-in-epoch", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
+    if args.train_only:
+        train(Run(args.train_only, args.epochs, args.workers), Tally(), args.dies_in_epoch)
+        return 0
     with service(args) as bucket:
         url = f"tos://{bucket}/quickstart-{uuid.uuid4().hex[:12]}"
         try:

@@ -145,7 +145,7 @@ def test_public_classes_pickle_by_their_name(name: str) -> None:
 def test_parameters_of_the_peer(name: str) -> None:
     by_position, by_name = PEER_CALLS[name]
     parameters = inspect.signature(resolve(name)).parameters
-    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"]
     assert positional[: len(by_position)] == by_position
     takes_options = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     if not takes_options:  # the names in **options are tried out below
@@ -262,16 +262,18 @@ def test_the_error_pair(tos: LocalTos) -> None:
 # -- everything that is public here
 
 
+# Special methods that users rely on by syntax.
+SPECIAL = ["__len__", "__getitem__", "__getitems__", "__iter__", "__enter__", "__exit__"]
+
+
 def describe(name: str, value: Any) -> Iterator[str]:
     """Lines that change whenever what users can write changes."""
     if isinstance(value, type):
-        bases = ", ".join(base.__name__ for base in value.__bases__)
+        bases = ", ".join(base.__name__ for base in value.__bases__ if not base.__name__.startswith("_"))
         yield f"class {name}({bases})"
         if not issubclass(value, (enum.Enum, Exception)):
             yield f"    {name}{signature(value)}"
-        for member, inner in sorted(vars(value).items()):
-            if member.startswith("_"):
-                continue
+        for member, inner in sorted(members(value).items()):
             if isinstance(inner, (staticmethod, classmethod)) or inspect.isfunction(inner):
                 yield f"    .{member}{signature(getattr(value, member))}"
             else:
@@ -280,6 +282,15 @@ def describe(name: str, value: Any) -> Iterator[str]:
         yield f"def {name}{signature(value)}"
     else:
         yield name
+
+
+def members(cls: type) -> dict[str, Any]:
+    """The public members that classes of ours define, inherited ones too."""
+    found: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        if base.__module__.startswith("tosnative"):
+            found |= {name: inner for name, inner in vars(base).items() if not name.startswith("_") or name in SPECIAL}
+    return found
 
 
 def signature(value: Any) -> str:

@@ -37,7 +37,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="tosnative", description="Work with objects in TOS.", epilog=_EPILOG, formatter_class=formatter
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    connection = argparse.ArgumentParser(add_help=False)
+    connection = _Parser(add_help=False)
     connection.add_argument("--endpoint", help="such as tos-cn-beijing.volces.com; default: TOS_ENDPOINT")
     connection.add_argument("--region", help="such as cn-beijing; default: TOS_REGION, or inferred from the endpoint")
 

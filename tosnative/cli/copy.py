@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -16,10 +15,12 @@ from tosnative.cli.output import Progress, complain, count, say, say_json, size_
 from tosnative.cli.places import STANDARD_INPUT, Local, Place, Remote
 from tosnative.cli.session import Session, is_marker
 from tosnative.errors import TosException, TosNotFoundError
+from tosnative.reader import TosObjectReader
 
 __all__ = ["cp"]
 
 _BLOCK_BYTES = 1 << 20
+_SERVICE_COPIES_BYTES = 5 << 30  # the largest object that one copy request takes
 _TOGETHER = 16  # files copied at the same time; each large one has parts in flight besides
 
 
@@ -107,17 +108,17 @@ def _jobs(session: Session, sources: list[Place], target: Place) -> Iterator[Job
             yield from _down(session, source, target, into)
 
 
-def _objects(session: Session, source: Remote) -> Iterator[tuple[Remote, str]]:
-    """The objects that a remote source means, each with its name below the source's folder."""
+def _objects(session: Session, source: Remote) -> Iterator[tuple[Remote, str, int | None]]:
+    """The objects that a remote source means: each with its name below the source's folder, and its size where known."""
     if not session.args.recursive:
-        yield source, source.key.rpartition("/")[2]
+        yield source, source.key.rpartition("/")[2], None
         return
     below = Remote(source.bucket, source.folder())
     empty = True
     for found in session.objects(below):
         empty = False
         if not is_marker(found):
-            yield Remote(source.bucket, found.key), found.key[len(below.key) :]
+            yield Remote(source.bucket, found.key), found.key[len(below.key) :], found.size
     if empty:
         raise TosNotFoundError(f"nothing under {below}")
 
@@ -130,14 +131,25 @@ def _key(target: Remote, name: str, as_folder: bool) -> Remote:
 
 
 def _between(session: Session, source: Remote, target: Remote, into: bool) -> Iterator[Job]:
-    client = session.client
-    for found, name in _objects(session, source):
+    for found, name, size in _objects(session, source):
         to = _key(target, name, into)
 
-        def run(found: Remote = found, to: Remote = to) -> int:
-            return client.copy(found.bucket, found.key, to.bucket, to.key).size or 0
+        def run(found: Remote = found, to: Remote = to, size: int | None = size) -> int:
+            return _copy_within(session, found, to, size)
 
         yield Job(str(found), str(to), run)
+
+
+def _copy_within(session: Session, source: Remote, target: Remote, size: int | None) -> int:
+    """Have the service copy the object; what is too large for that passes through this machine, in bounded memory."""
+    client, streams = session.client, session.streams
+    if size is None:
+        size = client.head(source.bucket, source.key).size or 0
+    if size <= _SERVICE_COPIES_BYTES:
+        client.copy(source.bucket, source.key, target.bucket, target.key)
+        return size
+    with streams.reader(str(source)) as reader, streams.writer(str(target), size) as writer:
+        return _pump(reader, writer.write)
 
 
 # -- TOS to this machine
@@ -145,24 +157,25 @@ def _between(session: Session, source: Remote, target: Remote, into: bool) -> It
 
 def _down(session: Session, source: Remote, target: Local, into: bool) -> Iterator[Job]:
     streams = session.streams
-    for found, name in _objects(session, source):
+    for found, name, _ in _objects(session, source):
 
         def run(found: Remote = found, name: str = name) -> int:
             if into:
                 check_name(name)  # before the object is asked for
             file = write_below(target.path, name) if into else write_file(target.path)
-            return _download(streams.reader(str(found)), file)
+            with streams.reader(str(found)) as reader, file as opened:
+                return _pump(reader, lambda block: _write_all(opened, block))
 
         yield Job(str(found), f"{target.path}/{name}" if into else target.text, run)
 
 
-def _download(source: AbstractContextManager[BinaryIO], target: AbstractContextManager[BinaryIO]) -> int:
+def _pump(source: TosObjectReader, write: Callable[[memoryview], object]) -> int:
+    """Pass an object's bytes to `write` block by block; each block is only valid during the call. Returns their number."""
     size = 0
     block = memoryview(bytearray(_BLOCK_BYTES))
-    with source as reader, target as file:
-        while got := reader.readinto(block):  # type: ignore[attr-defined]  # every reader has it
-            _write_all(file, block[:got])
-            size += got
+    while got := source.readinto(block):
+        write(block[:got])
+        size += got
     return size
 
 

@@ -127,9 +127,10 @@ def _diagnose(error: TosException, where: Remote) -> list[Finding]:
 
 
 def _leftovers(client: TosClient, where: Remote) -> Finding:
-    now = time.time()
+    yesterday = time.time() - _DAY_S
     try:
-        old = sum(now - upload.initiated > _DAY_S for upload in client.list_uploads(where.bucket, where.key))
+        found = client.list_uploads(where.bucket, where.key)
+        old = sum(upload.initiated is not None and upload.initiated < yesterday for upload in found)
     except TosException as error:
         return Finding("uploads", "unknown", str(error))
     if not old:

@@ -84,7 +84,7 @@ def _replacing(at: int, name: str) -> Iterator[BinaryIO]:
     mode = 0o666 if (kept := _mode(at, name)) is None else kept
     try:
         with os.fdopen(os.open(partial, _NEW_FILE, mode, dir_fd=at), "wb", buffering=0) as file:
-            yield file  # type: ignore[misc]  # a FileIO is a BinaryIO in all that is used of it
+            yield file
         os.replace(partial, name, src_dir_fd=at, dst_dir_fd=at)
     except BaseException:
         try:

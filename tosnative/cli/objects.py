@@ -149,7 +149,7 @@ def uploads(session: Session) -> int:
     now = time.time()
     listed = aborted = 0
     for found in session.client.list_uploads(where.bucket, where.key):
-        old = limit is not None and now - found.initiated >= limit
+        old = limit is not None and found.initiated is not None and now - found.initiated >= limit
         if old:
             session.client.abort_upload(where.bucket, found.key, found.upload_id)
         listed += 1
