@@ -13,7 +13,8 @@ class RequestRecord:
     client's address and port. `arrived` is `time.monotonic()` of the server when the head was complete. `status` and
     `sent_bytes` (body bytes of the answer, as planned) are 0 until the answer starts, and for ever if none was sent;
     `body_bytes` is the size of the request's body once it is complete. `proxied` says that the client spoke as to a
-    proxy (absolute-form target, or through CONNECT).
+    proxy (absolute-form target, or through CONNECT). `processes` are the ids of the processes that held the client's socket
+    when the request came; known only to servers that were started with `identify=True`, on Linux.
     """
 
     method: str
@@ -26,6 +27,7 @@ class RequestRecord:
     peer: tuple[str, int]
     arrived: float
     proxied: bool = False
+    processes: tuple[int, ...] = ()
     body_bytes: int = 0
     status: int = 0
     sent_bytes: int = 0

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class Remote:
         finally:
             theirs.close()
         self._channel = Connection(ours.detach())
+        _remotes.add(self)
         try:
             self._channel.send(settings)
             self._receive(START_S)
@@ -129,6 +131,20 @@ class Remote:
 
     def start(self) -> None:
         self._call("start")
+
+
+_remotes: weakref.WeakSet[Remote] = weakref.WeakSet()
+
+
+def _hang_up_in_child() -> None:
+    """The server's process must see its owner end, even if a forked child of the owner goes on."""
+    for remote in list(_remotes):
+        remote._channel.close()
+    _remotes.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_hang_up_in_child)
 
 
 def _python_path() -> str:

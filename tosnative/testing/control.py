@@ -24,7 +24,8 @@ class Settings:
     """What a server is built from; can be sent to another process.
 
     `root` keeps the store on disk, None in memory. `buckets` and `hns_buckets` are created unless they are there.
-    `certificate` is a pair of PEM files, chain and key, and adds TLS to the port. `record` keeps what arrived.
+    `certificate` is a pair of PEM files, chain and key, and adds TLS to the port. `record` keeps what arrived, `identify` adds
+    from which process.
     """
 
     host: str = "127.0.0.1"
@@ -35,6 +36,7 @@ class Settings:
     certificate: tuple[str, str] | None = None
     seed: int = 0
     record: bool = True
+    identify: bool = False
     options: ServerOptions = field(default_factory=ServerOptions)
 
     def with_buckets(self) -> Iterator[tuple[str, str]]:
@@ -63,6 +65,7 @@ class Control:
                 ssl_context=context,
                 seed=settings.seed,
                 record=settings.record,
+                identify=settings.identify,
                 is_public=lambda request: allows_anonymous(store, request),
             )
         except BaseException:

@@ -34,7 +34,8 @@ class LocalTos(Address):
     runs it in a process of its own, so that it does not share an interpreter lock with the client that is tested.
     `tls=True` makes a certificate that `ca_bundle` lets clients trust (it needs the `openssl` command), or takes the
     pair (certificate chain, key) of PEM files; `endpoint` is then https, and plain http is spoken on the same port
-    too. `seed` decides the chances of `faults`. `switches` are fields of `ServerOptions`, such as
+    too. `seed` decides the chances of `faults`; `identify=True` has every record say from which
+    process the request came (Linux; slow). `switches` are fields of `ServerOptions`, such as
     `check_signatures=False` or `min_part_size_bytes=1 << 20`.
 
     In a forked or spawned child it is only an address: the attributes are there, the methods raise RuntimeError.
@@ -57,6 +58,7 @@ class LocalTos(Address):
         tls: bool | tuple[str, str] = False,
         seed: int = 0,
         record: bool = True,
+        identify: bool = False,
         **switches: Any,
     ) -> None:
         first = next(iter([*buckets, *hns_buckets]), "") if bucket is None else bucket
@@ -75,6 +77,7 @@ class LocalTos(Address):
             certificate=self._certificate(tls, [*names, *hns_buckets]),
             seed=seed,
             record=record,
+            identify=identify,
             options=ServerOptions(region=region, credentials=credentials, **switches),
         )
         try:

@@ -6,7 +6,6 @@ import heapq
 import itertools
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable
 
@@ -38,7 +37,7 @@ class Loop:
         self.selector = selectors.DefaultSelector()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
-        self._stopping = threading.Event()
+        self._stopping = False
         self._woken, self._wake = socket.socketpair()
         self._woken.setblocking(False)
         self._wake.setblocking(False)
@@ -56,17 +55,18 @@ class Loop:
     def run(self) -> None:
         """Serve until `stop` is called, then forget that it was."""
         select = self.selector.select
-        while not self._stopping.is_set():
+        while not self._stopping:
             for key, mask in select(self._until_next_timer()):
                 # A callback of this round may have closed what another event of it is about; such an event's
                 # connection ignores it, since it knows that it is closed.
                 key.data(mask)
             if self._timers:
                 self._run_due()
-        self._stopping.clear()
+        self._stopping = False
 
     def stop(self) -> None:
-        self._stopping.set()
+        # A plain flag and one system call: this is called in signal handlers too, where taking a lock could deadlock.
+        self._stopping = True
         try:
             self._wake.send(b"\0")
         except (BlockingIOError, OSError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import collections
+import errno
 import logging
 import os
+import selectors
 import socket
 import ssl
 import threading
@@ -21,12 +23,14 @@ from tosnative.testing.faults import Faults
 from tosnative.testing.http import BadRequest, Head
 from tosnative.testing.loop import Loop
 from tosnative.testing.messages import Request, Response, ServerOptions
+from tosnative.testing.peers import processes_of
 from tosnative.testing.rendering import Answer, Renderer, error_response
 from tosnative.testing.routing import Router
 
 Handler = Callable[[Request], Response]
 
 BACKLOG = 1024
+REST_S = 0.05
 SCRATCH_BYTES = 64 << 10
 RECORD_LIMIT = 1_000_000
 
@@ -52,6 +56,7 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         seed: int = 0,
         record: bool = True,
+        identify: bool = False,
         is_public: Callable[[Request], bool] = lambda request: False,
     ) -> None:
         self._family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -69,11 +74,13 @@ class Server:
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         self.connections: set[Connection] = set()
         self.dead = False
+        self._identify = identify
         self._verifier = Verifier(options, is_public=is_public)
         self._accepted = 0
         self._thread: threading.Thread | None = None
         self._serves_in_caller = False
         self._listener: socket.socket | None = None
+        self._listening = False
         _servers.add(self)
 
     # -- life
@@ -84,7 +91,7 @@ class Server:
             self._listener = self._bound(*self.address)
             self._listener.listen(BACKLOG)
             self._listener.setblocking(False)
-            self.loop.selector.register(self._listener, 1, self._on_accept)
+            self._watch_listener(self._listener)
 
     def start(self) -> None:
         """Serve in a thread of the server's own, or go on in the one that runs `serve_forever`."""
@@ -102,7 +109,9 @@ class Server:
         """Close the port and all connections, at once. What they were busy with is lost."""
         self._pause()
         if self._listener is not None:
-            self.loop.selector.unregister(self._listener)
+            if self._listening:
+                self.loop.selector.unregister(self._listener)
+                self._listening = False
             self._listener.close()
             self._listener = None
         for connection in list(self.connections):
@@ -165,10 +174,14 @@ class Server:
         for _ in range(64):
             try:
                 sock, peer = self._listener.accept()
-            except OSError:
-                return  # no more are waiting, or one went away while it waited
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setblocking(False)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    return self._rest(self._listener)
+                continue  # it went away while it waited
             self._accepted += 1
             connection = Connection(self, sock, self._accepted, peer[:2])
             self.connections.add(connection)
@@ -179,6 +192,20 @@ class Server:
                 connection.after(action.accept_delay_s, connection.open)
             else:
                 connection.open()
+
+    def _rest(self, listener: socket.socket) -> None:
+        """There are no descriptors left: the selector would report the next connection for ever."""
+        self.loop.selector.unregister(listener)
+        self._listening = False
+        self.loop.call_later(REST_S, lambda: self._listen_again(listener))
+
+    def _listen_again(self, listener: socket.socket) -> None:
+        if listener is self._listener and not self._listening:
+            self._watch_listener(listener)
+
+    def _watch_listener(self, listener: socket.socket) -> None:
+        self._listening = True
+        self.loop.selector.register(listener, selectors.EVENT_READ, self._on_accept)
 
     def forget(self, connection: Connection) -> None:
         self.connections.discard(connection)
@@ -222,6 +249,7 @@ class Server:
             connection.peer,
             request.arrived,
             connection.proxied or not request.target.startswith("/"),
+            processes_of(connection.sock) if self._identify else (),
         )
         self.records.append(record)
         return record
