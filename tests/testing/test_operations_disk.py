@@ -136,3 +136,25 @@ def test_a_killed_process_leaves_whole_objects(root: Path) -> None:
         assert len(set(body)) == 1
     assert len(files(root)) <= 4 + 3 * len(tos.store.bucket("demo").uploads)
     tos.store.close()
+
+
+def test_a_transaction_that_fails_changes_no_file(root: Path) -> None:
+    tos = service(store=Store(root))
+    tos.put("k", b"shared")
+    tos.call("PUT", "copy", x_tos_copy_source="demo/k")
+    before = files(root)
+
+    def half_a_change() -> None:
+        bucket = tos.store.bucket("demo")
+        with tos.store.transaction():
+            tos.store.put(bucket, bucket.objects["k"].changed(content=tos.store.content(b"new")))
+            tos.store.remove(bucket, "nothing")
+
+    with pytest.raises(KeyError):
+        half_a_change()
+    assert files(root) == before
+    tos = reopened(tos, root)
+    assert tos.call("GET", "k").body == b"shared"
+    tos.call("DELETE", "k")
+    assert tos.call("GET", "copy").body == b"shared"
+    tos.store.close()

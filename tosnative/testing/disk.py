@@ -52,8 +52,9 @@ class Disk:
         self._db.execute("pragma journal_mode=wal")
         self._db.execute("pragma synchronous=off")
         self._db.executescript(_TABLES)
+        # How many pieces of objects and parts each file serves, and the changes of that in the open transaction.
         self._uses: Counter[Path] = Counter()
-        self._unused: list[Path] = []
+        self._changes: list[tuple[Path, int]] = []
         self._depth = 0
 
     def close(self) -> None:
@@ -83,7 +84,9 @@ class Disk:
         except BaseException:
             if self._depth == 1:
                 self._db.execute("rollback")
-                self._unused.clear()
+                for path, change in self._changes:
+                    self._uses[path] -= change
+                self._delete_unused()
             raise
         else:
             if self._depth == 1:
@@ -94,21 +97,22 @@ class Disk:
 
     def retain(self, content: Content) -> None:
         """Counts one more user of the files of `content`."""
-        self._uses.update(_paths(content))
+        self._count(content, 1)
 
     def release(self, content: Content) -> None:
         """Counts one user less; files without users are deleted when the transaction ends."""
+        self._count(content, -1)
+
+    def _count(self, content: Content, change: int) -> None:
         for path in _paths(content):
-            self._uses[path] -= 1
-            if self._uses[path] <= 0:
-                del self._uses[path]
-                self._unused.append(path)
+            self._uses[path] += change
+            self._changes.append((path, change))
 
     def _delete_unused(self) -> None:
-        for path in self._unused:
-            if path not in self._uses:
-                path.unlink(missing_ok=True)
-        self._unused.clear()
+        for path in {path for path, _ in self._changes if self._uses[path] <= 0}:
+            del self._uses[path]
+            path.unlink(missing_ok=True)
+        self._changes.clear()
 
     def save_bucket(self, bucket: Bucket) -> None:
         record = json.dumps({name: getattr(bucket, name) for name in _BUCKET_FIELDS})
@@ -152,6 +156,7 @@ class Disk:
             bucket.keys = KeyIndex(bucket.objects)
             self._load_uploads(bucket)
             yield bucket
+        self._changes.clear()
         for path in self._data.glob("*/*"):
             if path not in self._uses:
                 path.unlink()
