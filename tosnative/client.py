@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tosnative.endpoint import Endpoint
 
-__all__ = ["Budget", "Download", "ListPage", "Transfer", "TosClient", "Upload", "UploadInfo", "parse_page"]
+__all__ = ["Budget", "Download", "ListPage", "Query", "TosClient", "Transfer", "Upload", "UploadInfo", "parse_page"]
 
 _budgets: PerProcess[dict[int, Budget]] = PerProcess(dict)
 

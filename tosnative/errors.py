@@ -44,6 +44,7 @@ class TosError:
     ec: the service's fine-grained error code. request_id: quote it to the service's support.
     code: the service's error name, such as NoSuchKey. operation: the HTTP method or the name of the call.
     attempts: the failures before the last one, oldest first. elapsed_s: seconds from the first attempt to giving up.
+    cause: the text of what raised it, where the exception itself is not there any more (pickle drops it).
     """
 
     message: str
@@ -57,11 +58,12 @@ class TosError:
     hint: str | None = None
     attempts: tuple[str, ...] = ()
     elapsed_s: float | None = None
+    cause: str | None = None
 
     def __str__(self) -> str:
-        return "".join(
-            (self._where(), self.message, self._facts(), self._history(), f"; {self.hint}" if self.hint else "")
-        )
+        caused = f"; caused by {self.cause}" if self.cause else ""
+        hint = f"; {self.hint}" if self.hint else ""
+        return "".join((self._where(), self.message, self._facts(), self._history(), caused, hint))
 
     def _where(self) -> str:
         where = "" if self.bucket is None else f"tos://{self.bucket}/{self.key or ''}"
@@ -95,6 +97,14 @@ class TosException(Exception):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+    def __reduce__(self) -> tuple[object, ...]:
+        error = self.error
+        if self.__cause__ is not None and error.cause is None:
+            text = str(self.__cause__)
+            if text not in str(error):
+                error = replace(error, cause=f"{type(self.__cause__).__name__}: {text}"[:2000])
+        return (type(self), (error,), self.__dict__) if self.__dict__ else (type(self), (error,))
 
     def with_context(self, **facts: object) -> TosException:
         """Return an exception of the same kind whose TosError has these fields replaced where they were empty."""
@@ -152,6 +162,7 @@ _BY_STATUS: dict[int, type[TosException]] = {
     401: TosAccessError,
     403: TosAccessError,
     404: TosNotFoundError,
+    407: TosAccessError,
     408: TosTimeoutError,
     412: TosChangedError,
     429: TosUnavailableError,
@@ -175,6 +186,9 @@ _HINT_BY_CODE = {
 }
 
 
+_HINT_BY_STATUS = {407: "the proxy asks for a user and a password: proxy=http://user:password@host:port"}
+
+
 def kind_of(status: int | None, code: str | None, ec: str | None) -> type[TosException]:
     """The class for an answer of the service."""
     if code in _BY_CODE:
@@ -189,6 +203,7 @@ def kind_of(status: int | None, code: str | None, ec: str | None) -> type[TosExc
 def from_service(error: TosError) -> TosException:
     """Return the exception for what the service said, with a hint of what to do where one is known."""
     hint = error.hint or _HINT_BY_CODE.get(error.code or "") or _HINT_BY_EC.get(error.ec or "")
+    hint = hint or _HINT_BY_STATUS.get(error.status_code or 0)
     if hint is None and error.status_code == 404:
         hint = "check the bucket's name and the key" if error.key else _HINT_BY_EC[_EC_NO_BUCKET]
     return kind_of(error.status_code, error.code, error.ec)(replace(error, hint=hint))

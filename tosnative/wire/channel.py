@@ -13,11 +13,10 @@ from tosnative.wire.retry import Failure, Kind
 from tosnative.wire.scratch import Scratch
 from tosnative.wire.transfer import Transfer
 
-__all__ = ["RECV_PIECE", "SEND_PIECE", "Channel"]
+__all__ = ["SEND_PIECE", "Channel"]
 
 # The most bytes handed to one send, so that a large part does not keep the GIL, or the loop, for long.
 SEND_PIECE = 512 * 1024
-RECV_PIECE = 1 << 20
 
 
 class Channel:
@@ -26,7 +25,7 @@ class Channel:
     __slots__ = (
         "_address",
         "_chunked",
-        "_head",
+        "_lost",
         "_out",
         "_out_at",
         "_partial",
@@ -36,6 +35,7 @@ class Channel:
         "body_at",
         "deadline",
         "got",
+        "head",
         "mark",
         "reusable",
         "sent_at",
@@ -60,52 +60,46 @@ class Channel:
 
     def _clear(self) -> None:
         self._out = b""
-        self._out_at = 0
+        self._out_at = self.body_at = 0
         self.body: memoryview | None = None
-        self.body_at = 0
-        self._head: Head | None = None
+        self.head: Head | None = None
         self._partial = b""
         self._chunked: Chunked | None = None
+        self._lost: Failure | None = None  # sending failed; an answer may have come before
         self._view: memoryview | None = None
         self._address = 0
         self._pin = None
-        self.size = 0
-        self.got = 0
+        self.size = self.got = 0
         self.mark = -1  # these three are `upkeep`'s: what it saw, until when, and whether it spoke
         self.warned = False
         self.sent_at = 0.0
         self.deadline = 0.0
 
-    # -- raw input and output, the part that the two kinds do differently
+    # -- raw input and output, the part that the kinds of channel do differently
 
     def _recv_scratch(self, scratch: Scratch) -> int:
         """Bytes received, 0 at the end, -1 for nothing yet. Raises: OSError."""
-        return self._recv_into(scratch.view)
+        raise NotImplementedError
 
     def _recv_body(self) -> int:
-        assert self._view is not None
-        return self._recv_into(self._view[self.got : self.got + RECV_PIECE])
-
-    def _recv_into(self, view: memoryview) -> int:
-        try:
-            return self.sock.recv_into(view)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
-            return -1
+        """The same, into the body's place."""
+        raise NotImplementedError
 
     def _send(self, data: bytes | memoryview, at: int, more: bool) -> int:
-        try:
-            return self.sock.send(memoryview(data)[at : at + SEND_PIECE])
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError):
-            return 0
+        """Bytes sent, 0 for none now. more: the body follows at once. Raises: OSError."""
+        raise NotImplementedError
 
     def pending(self) -> bool:
         """Whether bytes are decrypted already, which no selector reports."""
-        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+        return False
+
+    def _pin_view(self, view: memoryview) -> None:
+        """The body goes here."""
 
     # -- one exchange
 
     def start(self, transfer: Transfer, head: bytes, now: float) -> None:
-        """Begin to send. Raises: Failure."""
+        """Begin to send."""
         self.transfer = transfer
         self._clear()
         self._out = head
@@ -115,42 +109,47 @@ class Channel:
         self.write()
 
     def write(self) -> None:
-        """Send what can be sent now; `sending` tells whether there is more. Raises: Failure."""
+        """Send what can be sent now; `sending` tells whether there is more."""
         try:
-            out, body = self._out, self.body
-            if out:
-                self._out_at += self._send(out, self._out_at, body is not None)
-                if self._out_at < len(out):
-                    return
-                self._out = b""
-            if body is not None:
-                size = body.nbytes
-                while self.body_at < size:
-                    n = self._send(body, self.body_at, False)
-                    if n == 0:
-                        return
-                    self.body_at += n
-                    if n < SEND_PIECE:
-                        break
-                if self.body_at >= size:
-                    self.body = None
-                    self._pin = None
+            self._write()
         except OSError as error:
-            raise self._broken(error) from error
+            # The service may have refused early and hung up: then its answer, which `read` finds, says why.
+            self._lost = self._broken(error)
+            self._stop_sending()
+
+    def _write(self) -> None:
+        out, body = self._out, self.body
+        if out:
+            self._out_at += self._send(out, self._out_at, body is not None)
+            if self._out_at < len(out):
+                return
+            self._out = b""
+        if body is not None:
+            size = body.nbytes
+            while self.body_at < size:
+                n = self._send(body, self.body_at, False)
+                if n == 0:
+                    return
+                self.body_at += n
+                if n < SEND_PIECE:
+                    break
+            if self.body_at >= size:
+                self.body = None
+                self._pin = None
+
+    def _stop_sending(self) -> None:
+        self.reusable = False
+        self._out, self.body = b"", None
+        self._pin = None
 
     @property
     def sending(self) -> bool:
         return bool(self._out) or self.body is not None
 
     @property
-    def head(self) -> Head | None:
-        """The head of the answer, once it has come."""
-        return self._head
-
-    @property
     def awaiting_head(self) -> bool:
         """Whether nothing of the answer has come."""
-        return self._head is None and not self._partial
+        return self.head is None and not self._partial
 
     def read(self, scratch: Scratch) -> bool:
         """Receive what is there. True: the answer is complete and `transfer.finish` may be called. Raises: Failure."""
@@ -160,7 +159,7 @@ class Channel:
                 return n >= 0 and self._take(scratch, n)
             n = self._recv_body()
         except OSError as error:
-            raise self._broken(error) from error
+            raise self._lost or self._broken(error) from error
         if n < 0:
             return False
         if n == 0:
@@ -178,48 +177,51 @@ class Channel:
             raise self._cut()
         if not self._partial:
             end = scratch.data.find(b"\r\n\r\n", 0, n)
-            if end >= 0:
+            if 0 <= end <= MAX_HEAD:
                 return self._take_head(bytes(scratch.view[:end]), scratch.view[end + 4 : n])
         self._partial += bytes(scratch.view[:n])
+        return self._take_partial()
+
+    def _take_partial(self) -> bool:
+        """Of a head that came in pieces, or of the one after an interim answer."""
         end = self._partial.find(b"\r\n\r\n")
+        if end > MAX_HEAD or (end < 0 and len(self._partial) > MAX_HEAD):
+            raise Failure(Kind.PROTOCOL, f"an answer's head of more than {MAX_HEAD} bytes")
         if end < 0:
-            if len(self._partial) > MAX_HEAD:
-                raise Failure(Kind.PROTOCOL, f"an answer's head of more than {MAX_HEAD} bytes")
             return False
         raw, self._partial = self._partial, b""
         return self._take_head(raw[:end], memoryview(raw)[end + 4 :])
 
     def _take_head(self, raw: bytes, rest: memoryview) -> bool:
-        try:
-            head = parse_head(raw)
-        except HttpError as error:
-            raise Failure(Kind.PROTOCOL, str(error)) from None
-        if head.status < 200:
-            return self._after_interim(head, rest)
+        head = self._parse(raw)
+        while head.status < 200:  # 100 Continue and the like: the real head follows
+            if head.status == 101:
+                raise Failure(Kind.PROTOCOL, "the service switched protocols unasked")
+            after = bytes(rest)
+            end = after.find(b"\r\n\r\n")
+            if not 0 <= end <= MAX_HEAD:
+                self._partial = after
+                return bool(after) and self._take_partial()
+            head, rest = self._parse(after[:end]), memoryview(after)[end + 4 :]
         transfer = self.transfer
         assert transfer is not None
-        self._head = head
-        if head.close or self.sending:
-            self.reusable = False  # an answer before the whole request was sent is an early refusal
-            self._out, self.body = b"", None
+        self.head = head
+        if head.close:
+            self.reusable = False
+        if self.sending:
+            self._stop_sending()  # an answer before the whole request was sent is an early refusal
         if head.length is None:
-            self._chunked = (
-                Chunked(transfer.most_unsized(head)) if head.chunked else UntilEnd(transfer.most_unsized(head))
-            )
+            most = transfer.most_unsized(head)
+            self._chunked = Chunked(most) if head.chunked else UntilEnd(most)
             return bool(rest) and self._take_chunked(bytes(rest))
         view = transfer.accept(head)
         return self._begin_body(view, rest, head.length)
 
-    def _after_interim(self, head: Head, rest: memoryview) -> bool:
-        """100 Continue and the like: the real head follows."""
-        if head.status == 101:
-            raise Failure(Kind.PROTOCOL, "the service switched protocols unasked")
-        self._partial = bytes(rest)
-        end = self._partial.find(b"\r\n\r\n")
-        if end < 0:
-            return False
-        raw, self._partial = self._partial, b""
-        return self._take_head(raw[:end], memoryview(raw)[end + 4 :])
+    def _parse(self, raw: bytes) -> Head:
+        try:
+            return parse_head(raw)
+        except HttpError as error:
+            raise Failure(Kind.PROTOCOL, str(error)) from None
 
     def _begin_body(self, view: memoryview, rest: memoryview, length: int) -> bool:
         size, n = view.nbytes, len(rest)
@@ -236,24 +238,24 @@ class Channel:
         self._pin_view(view)
         return False
 
-    def _pin_view(self, view: memoryview) -> None:
-        pass
-
     def _take_chunked(self, piece: bytes) -> bool:
         chunked = self._chunked
         assert chunked is not None
         try:
             if piece:
                 chunked.feed(piece)
-            elif isinstance(chunked, UntilEnd):
-                chunked.complete = True
-            else:
+            elif not isinstance(chunked, UntilEnd):
                 raise self._cut()
+            else:
+                chunked.complete = True
         except HttpError as error:
-            raise Failure(Kind.PROTOCOL, str(error)) from None
+            assert self.head is not None
+            if self.head.status < 300:
+                raise Failure(Kind.PROTOCOL, str(error)) from None
+            chunked.complete, self.reusable = True, False  # what there is of an error's body will do
         if not chunked.complete:
             return False
-        head, transfer = self._head, self.transfer
+        head, transfer = self.head, self.transfer
         assert head is not None
         assert transfer is not None
         if chunked.rest:
@@ -275,22 +277,24 @@ class Channel:
     @property
     def stream_bytes(self) -> int:
         """Body bytes that stand in the transfer's buffer, from where this exchange began."""
-        return self.got if self._head is not None and self._head.status in (200, 206) and self._chunked is None else 0
+        return self.got if self.head is not None and self.head.status in (200, 206) and self._chunked is None else 0
 
     def _broken(self, error: OSError) -> Failure:
-        text = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        text = os.strerror(error.errno) if error.errno and not isinstance(error, ssl.SSLError) else str(error)
         if self.used and self.awaiting_head and not self.got:
             return Failure(Kind.STALE, f"the idle connection had been closed ({text})", cause=error)
         return Failure(Kind.BROKEN, f"the connection broke{self.where()}: {text}", cause=error)
 
     def _cut(self) -> Failure:
+        if self._lost is not None and self.head is None:
+            return self._lost
         if self.used and self.awaiting_head:
             return Failure(Kind.STALE, "the idle connection had been closed")
         return Failure(Kind.BROKEN, f"the service closed the connection{self.where()}")
 
     def where(self) -> str:
         """How far this exchange has come, for a message."""
-        if self._head is not None:
+        if self.head is not None:
             return f" after {self.got} of {self.size} bytes"
         return " while sending" if self.sending else " before an answer"
 

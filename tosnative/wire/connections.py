@@ -10,6 +10,7 @@ import queue
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
@@ -174,7 +175,7 @@ class Connector:
                 result = Failure(Kind.CONNECT, f"cannot connect to {origin}: {error!r}", cause=error)
             self._opened(origin, result)
 
-    def settle(self, timeout_s: float) -> None:
-        """Wait until no thread is at work, at most so long (before a fork)."""
+    def settle(self, until: float) -> None:
+        """Wait until no thread is at work, or until this moment of time.monotonic() (before a fork)."""
         for thread in list(self._threads):
-            thread.join(timeout_s)
+            thread.join(max(0.0, until - time.monotonic()))

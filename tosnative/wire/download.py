@@ -87,7 +87,11 @@ class Download(Transfer):
             failure = Failure(Kind.CORRUPT, "the CRC64 of the received bytes is not the service's")
             self._restart()
             assert self.engine is not None
-            self.engine.again(self, failure)
+            if self.engine.inherited:
+                self.done = False
+                self._resubmit(self.engine)
+            else:
+                self.engine.again(self, failure)
 
     def _intact(self) -> bool:
         meta = self.meta
@@ -116,7 +120,11 @@ class Download(Transfer):
             return bytes(self.view[: self.length])
         view, self._view = self._view, None
         if view is not None:
-            view.release()
+            try:
+                view.release()
+            except BufferError:  # somebody holds an array on it
+                self._view = view
+                return bytes(view)
         return self._buffer.getvalue()
 
     def crc64(self) -> int:
@@ -154,6 +162,8 @@ class Download(Transfer):
 
     def _allocate(self, size: int) -> memoryview:
         if self._into is not None:
+            if size > self._into.nbytes:
+                raise Failure(Kind.FINAL, f"{size} bytes do not fit into the buffer of {self._into.nbytes}")
             return self._into[:size]
         # Sized first, filled in place, and handed out by getvalue() without a copy.
         self._buffer = buffer = io.BytesIO()

@@ -9,6 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
+import weakref
 from collections.abc import Iterable
 
 from tosnative.errors import TosError, TosException
@@ -24,28 +26,34 @@ from tosnative.wire.upkeep import tick
 __all__ = ["ENGINE", "Engine"]
 
 _FIRST_DEPTH = 32
+# How long a fork may wait for what is under way on other threads; past it they are copied as they are.
+_FORK_WAIT_S = 5.0
 
 
 class Engine:
-    """See the module. `_lock` guards `_incoming`, `_cancels`, `_asleep`, `_thread`, and every transfer's done and waiter."""
+    """See the module. `_lock` guards `_incoming`, `_cancels`, `_asleep`, `_thread`, `_forking`, and every transfer's done
+    and waiter.
+    """
 
     def __init__(self) -> None:
         self.inherited = False
         self._lock = threading.Lock()
-        self._lock_held = False  # over a fork
+        self._lock_held = self._resume = False  # over a fork
         self._incoming: list[Transfer] = []
         self._cancels: list[Transfer] = []
         self._asleep = False
         self._thread: threading.Thread | None = None
         self._stopping = False
+        self._forking = False
         self._dead: BaseException | None = None
         self._local = threading.local()
+        self._conditions: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
         self._loop = Loop()
 
     # -- for any thread
 
     def submit(self, transfers: Iterable[Transfer]) -> None:
-        """Take these on, in order. Raises: RuntimeError where the loop has died."""
+        """Take these on, in order. Where the loop has died they are failed."""
         with self._lock:
             for transfer in transfers:
                 transfer.engine = self
@@ -56,7 +64,10 @@ class Engine:
 
     def again(self, transfer: Transfer, failure: Failure) -> None:
         """A transfer that was done turned out wrong: another attempt if the policy allows, else its error."""
-        transfer.done = transfer.settled = False
+        with self._lock:
+            if not transfer.done:
+                return  # another thread that waits for it has said so already
+            transfer.done = transfer.settled = False
         self._loop.mail.leave_ready(transfer, failure)
         self._nudge()
 
@@ -64,7 +75,9 @@ class Engine:
         """Return when the transfer is done."""
         with self._lock:
             while not transfer.done:
-                self._check_alive()
+                if self._dead is not None:
+                    self._bury(transfer)
+                    return
                 waiter = transfer.waiter
                 if waiter is None:
                     waiter = transfer.waiter = self._condition()
@@ -103,16 +116,18 @@ class Engine:
         found: threading.Condition | None = getattr(self._local, "condition", None)
         if found is None:
             found = self._local.condition = threading.Condition(self._lock)
+            self._conditions.add(found)
         return found
 
-    def _check_alive(self) -> None:
-        if self._dead is not None:
-            raise RuntimeError(f"the transfer loop died: {self._dead!r}") from self._dead
+    def _bury(self, transfer: Transfer) -> None:
+        """Under the lock, when the loop has died: this is how the transfer ends."""
+        if not transfer.settled:
+            transfer.fail(TosException(TosError(f"the transfer loop died: {self._dead!r}", hint="please report this")))
+        transfer.settled = transfer.done = True
 
     def _rouse(self) -> bool:
         """Under the lock: start the thread if it is not running; tell whether it sleeps and must be woken."""
-        self._check_alive()
-        if self._thread is None:
+        if self._thread is None and not self._forking and self._dead is None:
             self._stopping = False
             self._thread = threading.Thread(target=self._run, name="tosnative-engine", daemon=True)
             self._thread.start()
@@ -151,7 +166,7 @@ class Engine:
 
     def _announce(self) -> None:
         """Under the lock: everything that finished since the last turn; each waiter is notified once."""
-        finished = self._loop.finished
+        finished = self._loop.outcomes.finished
         for transfer in finished:
             transfer.done = True
             waiter, transfer.waiter = transfer.waiter, None
@@ -165,38 +180,42 @@ class Engine:
             self._dead = error
             if ENGINE.peek() is self:
                 ENGINE.drop()  # the next use starts a new loop
-            waiting = {id(transfer): transfer for transfer in (*self._incoming, *self._loop.transfers())}
-            for transfer in waiting.values():
-                if not transfer.settled:
-                    transfer.fail(TosException(TosError(f"the transfer loop died: {error!r}")))
-            self._loop.finished[:] = waiting.values()
+            for transfer in (*self._incoming, *self._cancels, *self._loop.transfers()):
+                self._bury(transfer)
             self._loop.close()
-            self._announce()
+            for condition in self._conditions:  # also those that wait for a transfer which the loop had in its hands
+                condition.notify_all()
 
     # -- fork and exit
 
-    def pause(self) -> None:
-        """End the thread and keep everything else; the next call starts it again."""
+    def pause(self) -> bool:
+        """End the thread and keep everything else; the next call starts it again. Returns whether it ran."""
         thread = self._thread
         if thread is None or thread is threading.current_thread():
-            return
+            return False
         self._stopping = True
         self._loop.mail.wake()
-        thread.join()
-        self._thread = None
+        thread.join(_FORK_WAIT_S)
+        with self._lock:
+            self._thread = None
+            self._announce()  # what the last turn finished is done, and is not begun again in a child
+        return True
 
     def before_fork(self) -> None:
         """Nothing runs and nothing is half done while the process is copied."""
-        self.pause()
-        self._loop.connector.settle(0.5)
+        with self._lock:
+            self._forking = True
+        self._resume = self.pause()
+        self._loop.connector.settle(time.monotonic() + 0.5)
         # Held over the fork, so that the child finds what it guards in one state.
-        self._lock_held = self._lock.acquire(timeout=5.0)
+        self._lock_held = self._lock.acquire(timeout=_FORK_WAIT_S)
 
     def after_fork_in_parent(self) -> None:
         """Go on where it stopped."""
+        self._forking = False
         if self._lock_held:
             self._lock.release()
-        if self._incoming or self._cancels or self._loop.busy:
+        if self._resume or self._incoming or self._cancels:
             self._nudge()
 
     def after_fork_in_child(self) -> None:

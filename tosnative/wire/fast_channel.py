@@ -1,4 +1,4 @@
-"""A plain connection driven through the C library's recv and send, with the GIL kept.
+"""How sockets are driven: TLS through Python, a plain connection through the C library's recv and send, with the GIL kept.
 
 The sockets never wait, so there is nothing to give the GIL up for, and getting it back from a busy main thread costs a whole
 switch interval each time (measured: 25,800 objects/s became 64; with the GIL kept, 5,200 to 10,400). TLS has no such way.
@@ -13,21 +13,51 @@ import socket
 import ssl
 import sys
 
-from tosnative.wire.channel import RECV_PIECE, SEND_PIECE, Channel
+from tosnative.wire.channel import SEND_PIECE, Channel
 from tosnative.wire.scratch import SCRATCH_SIZE, Scratch
 
 __all__ = ["FastChannel", "make_channel"]
 
+RECV_PIECE = 1 << 20  # the most bytes taken by one call, as with SEND_PIECE
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError)
 _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 
 
-class FastChannel(Channel):
+class SocketChannel(Channel):
+    """Any socket, TLS too, driven through Python's own calls, which give the GIL up."""
+
+    __slots__ = ()
+
+    def _recv_scratch(self, scratch: Scratch) -> int:
+        return self._recv_into(scratch.view)
+
+    def _recv_body(self) -> int:
+        assert self._view is not None
+        return self._recv_into(self._view[self.got : self.got + RECV_PIECE])
+
+    def _recv_into(self, view: memoryview) -> int:
+        try:
+            return self.sock.recv_into(view)
+        except _NOT_NOW:
+            return -1
+
+    def _send(self, data: bytes | memoryview, at: int, more: bool) -> int:
+        try:
+            return self.sock.send(memoryview(data)[at : at + SEND_PIECE])
+        except _NOT_NOW:
+            return 0
+
+    def pending(self) -> bool:
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+
+class FastChannel(SocketChannel):
     """A plain socket driven through the C library, with the GIL kept."""
 
     __slots__ = ("_fd",)
 
     def __init__(self, sock: socket.socket) -> None:
-        Channel.__init__(self, sock)
+        SocketChannel.__init__(self, sock)
         self._fd = sock.fileno()
 
     def _recv_scratch(self, scratch: Scratch) -> int:
@@ -45,6 +75,9 @@ class FastChannel(Channel):
             return -1
         raise OSError(number, os.strerror(number))
 
+    def pending(self) -> bool:
+        return False
+
     def _pin_view(self, view: memoryview) -> None:
         self._pin = _char.from_buffer(view)
         self._address = ctypes.addressof(self._pin)
@@ -53,7 +86,7 @@ class FastChannel(Channel):
         if isinstance(data, bytes):
             n: int = _send_bytes(self._fd, data[at:] if at else data, len(data) - at, _MORE if more else _QUIET)
         elif data.readonly:
-            return Channel._send(self, data, at, more)
+            return SocketChannel._send(self, data, at, more)
         else:
             if self._pin is None:
                 self._pin = _char.from_buffer(data)
@@ -81,4 +114,4 @@ if sys.platform != "win32" and sys.implementation.name == "cpython":
 
 def make_channel(sock: socket.socket) -> Channel:
     """The fastest kind of channel that this socket can be driven by."""
-    return FastChannel(sock) if _fast and not isinstance(sock, ssl.SSLSocket) else Channel(sock)
+    return FastChannel(sock) if _fast and not isinstance(sock, ssl.SSLSocket) else SocketChannel(sock)

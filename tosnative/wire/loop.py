@@ -1,70 +1,56 @@
 """What the engine's thread does: connections, transfers on them, and what becomes of each. Not thread-safe, on purpose.
 
-It decides nothing about retries: it asks the policies in `retry`, `hedge` and `concurrency`.
+It decides nothing: how many at once, and whether to race, it asks the policies in `concurrency` and `hedge`; what becomes of
+a transfer is settled in `outcomes`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
-import random
 import selectors
 import socket
 import time
 from collections.abc import Iterable, Iterator
 
-from tosnative.errors import TosException
-from tosnative.logs import LOG
 from tosnative.metrics import METRICS
 from tosnative.wire.channel import Channel
 from tosnative.wire.connections import Connector, Origin
 from tosnative.wire.fast_channel import make_channel
 from tosnative.wire.mailbox import Mailbox
+from tosnative.wire.outcomes import Outcomes
 from tosnative.wire.pool import Pool
-from tosnative.wire.refresh import Refresher, SwitchInterval
-from tosnative.wire.retry import Attempts, Failure, Kind, RetryBudget
-from tosnative.wire.scratch import Scratch
+from tosnative.wire.refresh import Refresher, SwitchInterval, provider_failure
+from tosnative.wire.retry import Attempts, Failure, Kind
+from tosnative.wire.scratch import Scratch, settle_allocator
 from tosnative.wire.transfer import Transfer
 
 __all__ = ["TICK_S", "Loop"]
 
+# A resumed attempt that moved this much was worth its while: the deadline starts anew.
+_PROGRESS_BYTES = 1 << 20
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # How often timeouts are looked at while something is under way.
 TICK_S = 0.25
 
 
-def _settle_allocator() -> None:
-    """Free one large block, so that glibc adapts its thresholds and keeps a few MiB of freed memory for the next objects.
-
-    Its default gives the memory of each object back to the system and faults it in again for the next: measured, 18 page
-    faults and 40 of 105 us for each object of 100 KiB. Any program that frees a block of this size has the same effect.
-    """
-    bytearray(16 << 20)
-
-
 class Loop:
-    """Takes transfers, ends them: `finished` holds those that the engine has yet to announce."""
+    """Takes transfers and ends them; see the module."""
 
     def __init__(self) -> None:
-        _settle_allocator()
+        settle_allocator()
         self.mail = Mailbox()
-        self.finished: list[Transfer] = []
         self.pools: dict[Origin, Pool] = {}
         self.now = 0.0  # when this turn began, or its events came
         self.next_tick = 0.0
         self.connector = Connector(self.mail.leave_opened)
         self.switch_interval = SwitchInterval()
-        self._refresher = Refresher(self.mail.leave_ready)
+        self.refresher = Refresher(self.mail.leave_ready)
+        self.outcomes = Outcomes(self.enqueue, self.refresher.replace)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self.mail.woken, _READ, None)
         self._scratch = Scratch()
         self._pool_of: dict[Channel, Pool] = {}
-        self._timers: list[tuple[float, int, Transfer]] = []
-        self._sequence = itertools.count()
         self._again: list[Channel] = []  # TLS channels with decrypted bytes that no selector reports
-        self._retry_budget = RetryBudget()
-        self._random = random.Random()
 
     # -- one turn
 
@@ -83,13 +69,12 @@ class Loop:
             if failure is None:
                 self.enqueue(transfer)
             else:
-                self._decide(transfer, failure)
+                self.outcomes.failed(transfer, failure, now)
         while mail.orphans:
             self._drop(mail.orphans.popleft())
         for transfer in cancelled:
             self._drop(transfer)
-        while self._timers and self._timers[0][0] <= now:
-            self.enqueue(heapq.heappop(self._timers)[2])
+        self.outcomes.go_on(now)
 
     def dispatch(self) -> None:
         """Start what may start."""
@@ -112,17 +97,9 @@ class Loop:
         for channel in again:
             self._serve(channel, _READ)
 
-    @property
-    def busy(self) -> bool:
-        """Whether anything is under way or will be."""
-        under_way = any(pool.active or pool.queue for pool in self.pools.values())
-        return bool(under_way or self._timers or self.mail or self.finished)
-
     def _timeout(self) -> float:
-        soonest = self.next_tick
-        if self._timers:
-            soonest = min(soonest, self._timers[0][0])
-        return max(0.0, soonest - self.now)
+        soonest, resumed = self.next_tick, self.outcomes.next_at
+        return max(0.0, (soonest if resumed is None else min(soonest, resumed)) - self.now)
 
     # -- starting
 
@@ -143,28 +120,39 @@ class Loop:
             transfer = queue.popleft()
             if transfer.settled:
                 continue  # cancelled meanwhile
-            credentials = transfer.target.provider.ready()
-            if credentials is None:
-                self._refresher.fetch(transfer)
-                continue
-            transfer.credentials = credentials
-            self.begin(pool, idle.pop(), transfer, wall)
+            if self._authorize(transfer):
+                self.begin(pool, idle.pop(), transfer, wall)
         wanted = pool.wanted
         if wanted > 0 and self.now >= pool.not_before:
             pool.opening += wanted
             for _ in range(wanted):
                 self.connector.open(pool.origin)
 
+    def _authorize(self, transfer: Transfer) -> bool:
+        """Whether there are credentials to sign with now; else they are fetched, and the transfer comes back."""
+        try:
+            transfer.credentials = transfer.target.provider.ready()
+        except Exception as error:  # noqa: BLE001 - providers are foreign code
+            self.outcomes.failed(transfer, provider_failure(error), self.now)
+            return False
+        if transfer.credentials is None:
+            self.refresher.fetch(transfer)
+        return transfer.credentials is not None
+
     def begin(self, pool: Pool, channel: Channel, transfer: Transfer, wall: float) -> None:
         """Send the transfer's request on this idle channel."""
         assert transfer.credentials is not None
+        try:
+            head = transfer.request(transfer.credentials, wall)
+        except Exception as error:  # noqa: BLE001 - a request that cannot be made is its own failure, not the loop's
+            pool.idle.append(channel)
+            if not transfer.channels:
+                text = f"the request cannot be made ({type(error).__name__})"  # what it says may hold secrets
+                self.outcomes.failed(transfer, Failure(Kind.FINAL, text, cause=error), self.now)
+            return
         pool.active.add(channel)
         transfer.channels.append(channel)
-        try:
-            channel.start(transfer, transfer.request(transfer.credentials, wall), self.now)
-        except Failure as failure:
-            self.failed(pool, channel, failure)
-            return
+        channel.start(transfer, head, self.now)
         self._watch(channel)
 
     def _watch(self, channel: Channel) -> None:
@@ -195,11 +183,10 @@ class Loop:
         if pool.active or pool.idle:
             pool.not_before = self.now + 1.0  # what is connected carries on
             return
-        while pool.queue:
-            transfer = pool.queue.popleft()
-            if not transfer.settled:
-                self._decide(transfer, failure)
-                return
+        # Where it has never worked each attempt may cost a whole timeout: then it speaks for all that wait.
+        waiting = len(pool.queue)
+        for _ in range(min(1, waiting) if pool.reached and failure.kind is Kind.CONNECT else waiting):
+            self.outcomes.failed(pool.queue.popleft(), failure, self.now)
 
     # -- serving
 
@@ -207,12 +194,12 @@ class Loop:
         pool = self._pool_of.get(channel)
         if pool is None:
             return  # discarded earlier in this turn
+        if mask & _WRITE:
+            channel.write()
+            self._watch(channel)
+        if not mask & _READ:
+            return
         try:
-            if mask & _WRITE:
-                channel.write()
-                self._watch(channel)
-            if not mask & _READ:
-                return
             complete = channel.read(self._scratch)
             transfer = channel.transfer
             assert transfer is not None
@@ -226,13 +213,17 @@ class Loop:
         except Failure as failure:
             self.failed(pool, channel, failure)
             return
-        self._retry_budget.succeeded()
+        except Exception as error:  # noqa: BLE001 - say, no memory for this answer: its own failure, not the loop's
+            text = f"the answer cannot be taken ({type(error).__name__}: {error})"
+            self.failed(pool, channel, Failure(Kind.FINAL, text, cause=error))
+            return
         self._release(pool, channel)
-        self._finish(transfer)
+        self.outcomes.succeeded(transfer)
 
     def _answered(self, pool: Pool, channel: Channel, transfer: Transfer) -> None:
         """The head of an answer is there: note how long it took, and stop those that raced it."""
-        if transfer.hedged:
+        head = channel.head
+        if transfer.hedged and head is not None and head.status < 400:  # a refusal comes faster than any object
             took = self.now - channel.sent_at
             pool.limit.answered(took, busy=bool(pool.queue))
             pool.hedge.answered(took)
@@ -249,7 +240,7 @@ class Loop:
         if transfer is not None:
             transfer.channels.remove(channel)
         channel.transfer = None
-        if not channel.reusable:
+        if not channel.reusable or channel.pending():
             self.discard(channel)
             return
         channel.since = self.now
@@ -282,56 +273,38 @@ class Loop:
         if failure.status is not None and channel.head is not None:
             self._release(pool, channel)  # the exchange itself went well
         else:
-            transfer.progressed(channel.stream_bytes)
+            size = channel.stream_bytes
+            transfer.progressed(size)
+            if size >= _PROGRESS_BYTES and transfer.attempts is not None:
+                transfer.attempts.progressed(self.now)
             self.discard(channel)
         if failure.status in (429, 503):
             METRICS.throttled += 1
             pool.limit.throttled(self.now)
         if not transfer.channels:  # else the other one of a race goes on
-            self._decide(transfer, failure)
-
-    def _decide(self, transfer: Transfer, failure: Failure) -> None:
-        """Another attempt, or the end."""
-        attempts = transfer.attempts
-        assert attempts is not None
-        now = self.now
-        delay = attempts.decide(transfer.target.policy, failure, now, self._random.random(), self._retry_budget)
-        if delay is None:
-            error = attempts.exception(failure, now, transfer.operation, transfer.bucket, transfer.key)
-            self._finish(transfer, error)
-            return
-        METRICS.retries += 1
-        LOG.debug("%s %s/%s again in %.2f s: %s", transfer.operation, transfer.bucket, transfer.key, delay, failure)
-        if failure.kind is Kind.EXPIRED:
-            self._refresher.replace(transfer, failure)
-        elif delay > 0:
-            heapq.heappush(self._timers, (now + delay, next(self._sequence), transfer))
-        else:
-            self.enqueue(transfer)
+            self.outcomes.failed(transfer, failure, self.now)
 
     def _drop(self, transfer: Transfer) -> None:
         """Cancelled or abandoned: let go of it, wherever it is."""
         if not transfer.settled:
             for channel in list(transfer.channels):
                 self.discard(channel)
-            self._finish(transfer, transfer.cancelled_error())
-
-    def _finish(self, transfer: Transfer, error: TosException | None = None) -> None:
-        if error is not None:
-            transfer.fail(error)
-        transfer.settled = True  # queues and timers skip it when they come to it
-        self.finished.append(transfer)
+            self.outcomes.end(transfer, transfer.cancelled_error())
 
     # -- the end of the loop itself
 
     def transfers(self) -> Iterator[Transfer]:
         """All that are not announced yet."""
-        yield from self.finished
-        yield from (transfer for _, _, transfer in self._timers)
+        yield from self._elsewhere()
         yield from (transfer for transfer, _ in self.mail.ready)
         for pool in self.pools.values():
             yield from pool.queue
             yield from (channel.transfer for channel in pool.active if channel.transfer is not None)
+
+    def _elsewhere(self) -> Iterator[Transfer]:
+        """Those that wait for something other than a connection or an answer."""
+        yield from self.outcomes.transfers()
+        yield from self.refresher.transfers()
 
     def close(self, inherited: bool = False) -> None:
         """Close every descriptor. inherited: in a forked child, without touching what the parent goes on using."""

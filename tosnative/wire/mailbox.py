@@ -20,6 +20,7 @@ class Mailbox:
         self.opened: deque[tuple[Origin, socket.socket | Failure]] = deque()
         self.ready: deque[tuple[Transfer, Failure | None]] = deque()
         self.orphans: deque[Transfer] = deque()
+        self._closed = False
         self.woken, self._waker = socket.socketpair()
         self.woken.setblocking(False)
         self._waker.setblocking(False)
@@ -40,6 +41,8 @@ class Mailbox:
     def leave_opened(self, origin: Origin, result: socket.socket | Failure) -> None:
         """A connection was opened, or could not be."""
         self.opened.append((origin, result))
+        if self._closed:
+            self._close_opened()
         self.wake()
 
     def leave_ready(self, transfer: Transfer, failure: Failure | None) -> None:
@@ -53,8 +56,14 @@ class Mailbox:
         self.wake()
 
     def close(self) -> None:
-        for _, result in self.opened:
-            if isinstance(result, socket.socket):
-                result.close()
+        self._closed = True
+        self._close_opened()
         self.woken.close()
         self._waker.close()
+
+    def _close_opened(self) -> None:
+        while self.opened:
+            with contextlib.suppress(IndexError):  # two threads may be here
+                _, result = self.opened.popleft()
+                if isinstance(result, socket.socket):
+                    result.close()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ssl
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tosnative.errors import TosAccessError, TosError
 from tosnative.wire.channel import Channel
 from tosnative.wire.pool import Pool
 from tosnative.wire.retry import Failure, Kind
@@ -16,10 +17,16 @@ from tosnative.wire.transfer import Transfer
 if TYPE_CHECKING:
     from tosnative.credentials import CredentialProvider
 
-__all__ = ["Refresher", "SwitchInterval"]
+__all__ = ["Refresher", "SwitchInterval", "provider_failure"]
 
 # Measured over TLS with a busy main thread: 3 MiB/s at Python's 5 ms, 30 to 110 MiB/s at 0.1 to 0.5 ms.
 _SHORT_S = 0.0005
+
+
+def provider_failure(error: BaseException) -> Failure:
+    """A credential provider, which is foreign code, raised `error`: only its kind is shown, as its text may hold secrets."""
+    told = TosError(f"the credential provider failed ({type(error).__name__})", hint="see its own log", cause="")
+    return Failure(Kind.FINAL, told.message, exception=TosAccessError(told), cause=error)
 
 
 class Refresher:
@@ -40,6 +47,12 @@ class Refresher:
     def replace(self, transfer: Transfer, failure: Failure) -> None:
         """The service rejected the credentials of the transfer's last attempt, with `failure`."""
         self._ask(transfer, failure)
+
+    def transfers(self) -> Iterator[Transfer]:
+        """Those that wait for an answer of their provider."""
+        with self._lock:
+            waiting = [transfer for entries in self._waiting.values() for transfer, _ in entries]
+        yield from waiting
 
     def _ask(self, transfer: Transfer, failure: Failure | None) -> None:
         provider = transfer.target.provider
@@ -67,11 +80,11 @@ class Refresher:
             waiting = self._waiting.pop(provider)
         for transfer, failure in waiting:
             if error is not None:
-                # Only the kind of a foreign error is shown: its text may hold secrets.
-                text = f"the credential provider failed ({type(error).__name__})"
-                self._done(transfer, Failure(Kind.FINAL, text, cause=error))
+                self._done(transfer, provider_failure(error))
             elif failure is not None and not newer and transfer.credentials == rejected:
                 failure.kind = Kind.FINAL
+                if transfer.attempts is not None:
+                    transfer.attempts.take_back()  # there was no further attempt
                 self._done(transfer, failure)
             else:
                 self._done(transfer, None)

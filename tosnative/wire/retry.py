@@ -111,6 +111,17 @@ class Attempts:
     stale: int = 0
     refreshes: int = 0
     causes: list[str] = field(default_factory=list)
+    since: float | None = None  # when it last moved on; the deadline counts from here
+    vain: int = 0  # attempts since then
+
+    def progressed(self, now: float) -> None:
+        """The attempt that failed now had moved a good piece: a long transfer is not given up for a short trouble."""
+        self.since, self.vain = now, 0
+
+    def take_back(self) -> None:
+        """The further attempt that was decided last is not made."""
+        self.count, self.vain = self.count - 1, self.vain - 1
+        self.causes.pop()
 
     def decide(
         self, policy: RetryPolicy, failure: Failure, now: float, random: float, budget: RetryBudget
@@ -125,9 +136,10 @@ class Attempts:
         if policy.max_retries is not None and self.count >= policy.max_retries:
             return None
         delay = max(delay, budget.delay(now))
-        if now + delay - self.began > policy.deadline_s:
+        if now + delay - (self.began if self.since is None else self.since) > policy.deadline_s:
             return None
         self.count += 1
+        self.vain += 1
         self.causes.append(str(failure))
         return delay
 
@@ -144,7 +156,7 @@ class Attempts:
             return 0.0 if self.refreshes <= _MOST_REFRESHES else None
         if kind in (Kind.CORRUPT, Kind.PROTOCOL) and self.count >= 5:
             return None  # not bad luck any more
-        jittered = random * min(policy.cap_s, policy.base_s * 2.0 ** min(self.count, 16))
+        jittered = random * min(policy.cap_s, policy.base_s * 2.0 ** min(self.vain, 16))
         if failure.retry_after_s is not None:
             # Spread over a quarter more, so that those who were told the same do not come back together.
             return failure.retry_after_s + random * max(0.25 * failure.retry_after_s, policy.base_s)
@@ -159,6 +171,9 @@ class Attempts:
             "attempts": tuple(self.causes),
             "elapsed_s": now - self.began,
             "request_id": failure.request_id,
+            "status_code": failure.status,
+            "code": failure.code,
+            "ec": failure.ec,
         }
         if failure.exception is not None:
             error = failure.exception.with_context(**facts)

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["SCRATCH_SIZE", "Scratch"]
+__all__ = ["SCRATCH_SIZE", "Scratch", "settle_allocator"]
 
 SCRATCH_SIZE = 256 * 1024
+
+
+def settle_allocator() -> None:
+    """Free one large block, so that glibc adapts its thresholds and keeps a few MiB of freed memory for the next objects.
+
+    Its default gives the memory of each object back to the system and faults it in again for the next: measured, 18 page
+    faults and 40 of 105 us for each object of 100 KiB. Any program that frees a block of this size has the same effect.
+    """
+    bytearray(16 << 20)
 
 
 class Scratch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tosnative.config import ConnectionOptions
+from tosnative.errors import TosError, TosTimeoutError
 from tosnative.logs import LOG
 from tosnative.metrics import METRICS
 from tosnative.wire.channel import Channel
@@ -35,8 +36,25 @@ def tick(loop: Loop) -> None:
             step = min(step, _race(loop, pool))
         for channel in pool.stale(now):
             loop.discard(channel)
+    if overdue(loop):
+        step = TICK_S
     loop.next_tick = now + step
     loop.switch_interval.settle(any(pool.active for pool in loop.pools.values()))
+
+
+def overdue(loop: Loop) -> bool:
+    """Give up what waits for credentials past its deadline; returns whether anything waits for them."""
+    waits = False
+    for transfer in loop.refresher.transfers():
+        attempts = transfer.attempts
+        if transfer.settled or attempts is None:
+            continue
+        waits = True
+        if loop.now - attempts.began > transfer.target.policy.deadline_s:
+            told = TosError("the credential provider does not answer", hint="see its own log")
+            failure = Failure(Kind.FINAL, told.message, exception=TosTimeoutError(told))
+            loop.outcomes.failed(transfer, failure, loop.now)
+    return waits
 
 
 def too_slow(channel: Channel, now: float, options: ConnectionOptions) -> Failure | None:
@@ -46,10 +64,12 @@ def too_slow(channel: Channel, now: float, options: ConnectionOptions) -> Failur
         return _no_answer(channel, now, options.first_byte_timeout_s)
     progress = channel.got if head is not None else channel.body_at
     if channel.mark < 0 or progress - channel.mark >= _PROGRESS_BYTES:
-        channel.mark, channel.deadline = progress, now + options.stall_timeout_s
+        channel.mark, channel.deadline, channel.warned = progress, now + options.stall_timeout_s, False
     elif now > channel.deadline:
         limit = f"fewer than {_PROGRESS_BYTES} bytes in {options.stall_timeout_s:g} s"
         return Failure(Kind.SLOW, f"stalled{channel.where()}: {limit}")
+    else:
+        _warn_once(channel, now, options.stall_timeout_s)
     return None
 
 
@@ -58,20 +78,23 @@ def _no_answer(channel: Channel, now: float, timeout_s: float) -> Failure | None
         channel.mark, channel.deadline, channel.warned = _AWAITING, now + timeout_s, False
     elif now > channel.deadline:
         return Failure(Kind.SLOW, f"no answer in {timeout_s:g} s")
-    elif not channel.warned and now > channel.deadline - timeout_s + _WARN_AFTER_S:
-        channel.warned = True
-        _warn(channel)
+    else:
+        _warn_once(channel, now, timeout_s)
     return None
 
 
-def _warn(channel: Channel) -> None:
+def _warn_once(channel: Channel, now: float, timeout_s: float) -> None:
     transfer = channel.transfer
+    if channel.warned or now <= channel.deadline - timeout_s + _WARN_AFTER_S:
+        return
+    channel.warned = True
     if transfer is not None and transfer.attempts is not None:
         LOG.warning(
-            "%s tos://%s/%s: no answer for %g s (attempt %d, from %s)",
+            "%s tos://%s/%s: nothing comes%s for %g s (attempt %d, from %s)",
             transfer.operation,
             transfer.bucket,
             transfer.key,
+            channel.where(),
             _WARN_AFTER_S,
             transfer.attempts.count + 1,
             channel.peer(),

@@ -34,7 +34,7 @@ class Upload(Transfer):
         signed: dict[str, str] | None = None,
     ) -> None:
         Transfer.__init__(self, target, bucket, key)
-        self._data = data
+        self._data = data.cast("B")
         self._query = query
         self._signed = signed
         self._sent_crc = crc64
