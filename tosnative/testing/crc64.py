@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 _REFLECTED = 0xC96C5795D7870F42
 _ONES = 0xFFFFFFFFFFFFFFFF
 _CHECK = 11051210869376104954  # of b"123456789", from the algorithm's definition
+_RELEASE_FROM_BYTES = 1 << 20
+
+_Function: TypeAlias = Callable[[Any, int, int], int]
 
 
 def crc64(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
@@ -76,43 +80,54 @@ def table_update(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
 
 
 def _lzma_update() -> Callable[[bytes | bytearray | memoryview, int], int] | None:
-    """The checksum out of the liblzma that Python's own lzma module is linked with, or None where there is none."""
-    try:
-        import _lzma  # noqa: PLC0415 - a Python without lzma is a supported case
-
-        function = ctypes.CDLL(_lzma.__file__).lzma_crc64
-    except (ImportError, AttributeError, OSError, TypeError):
+    """The checksum out of a liblzma that is at hand, or None where there is none."""
+    found = _lzma_functions()
+    if found is None:
         return None
-    function.restype = ctypes.c_uint64
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64]
+    holding, releasing = found
 
     def update(data: bytes | bytearray | memoryview, seed: int = 0) -> int:
         size = memoryview(data).nbytes
         if size == 0:
             return seed
-        address, keep = _address_of(data)
-        value = int(function(address, size, seed))
-        del keep
-        return value
+        function = holding if size < _RELEASE_FROM_BYTES else releasing
+        if isinstance(data, bytes):
+            return int(function(data, size, seed))
+        # ctypes makes no pointer from a read-only view; the C API's own structure has the address.
+        buffer = _PyBuffer()
+        ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(data), ctypes.byref(buffer), 0)
+        try:
+            return int(function(buffer.buf, size, seed))
+        finally:
+            ctypes.pythonapi.PyBuffer_Release(ctypes.byref(buffer))
 
     return update if update(b"123456789", 0) == _CHECK else None
 
 
-def _address_of(data: bytes | bytearray | memoryview) -> tuple[object, object]:
-    """Something ctypes passes as a pointer to the first byte, and what must stay alive meanwhile; copies nothing.
+def _lzma_functions() -> tuple[_Function, _Function] | None:
+    """lzma_crc64 twice: holding the interpreter lock, and releasing it.
 
-    ctypes takes writable buffers only, and bytes as such; the address of any other read-only buffer comes from the C
-    API's own buffer structure.
+    Getting the lock back beside a busy thread costs a whole switch interval, so short calls hold it. Looks into the
+    library that Python's lzma module is linked with, into the process, and at the library's usual names.
     """
-    if isinstance(data, bytes):
-        return data, data
-    view = memoryview(data)
-    if not view.readonly:
-        array = (ctypes.c_char * view.nbytes).from_buffer(view)
-        return array, array
-    buffer = _PyBuffer()
-    ctypes.pythonapi.PyObject_GetBuffer(ctypes.py_object(view), ctypes.byref(buffer), 0)
-    return buffer.buf, _Release(buffer)
+    for name in (_lzma_path(), None, "liblzma.so.5", "liblzma.5.dylib"):
+        try:
+            pair = ctypes.PyDLL(name).lzma_crc64, ctypes.CDLL(name).lzma_crc64
+        except (AttributeError, OSError, TypeError):
+            continue
+        for function in pair:
+            function.restype = ctypes.c_uint64
+            function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64]
+        return pair
+    return None
+
+
+def _lzma_path() -> str | None:
+    try:
+        import _lzma  # noqa: PLC0415 - a Python without lzma is a supported case
+    except ImportError:
+        return None
+    return getattr(_lzma, "__file__", None)
 
 
 class _PyBuffer(ctypes.Structure):
@@ -129,16 +144,6 @@ class _PyBuffer(ctypes.Structure):
         ("suboffsets", ctypes.c_void_p),
         ("internal", ctypes.c_void_p),
     )
-
-
-class _Release:
-    """Gives a buffer back when it is no longer referenced."""
-
-    def __init__(self, buffer: _PyBuffer) -> None:
-        self._buffer = buffer
-
-    def __del__(self) -> None:
-        ctypes.pythonapi.PyBuffer_Release(ctypes.byref(self._buffer))
 
 
 _update = _lzma_update() or table_update
