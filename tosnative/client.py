@@ -7,10 +7,11 @@ transfers and wait on them; how they are retried, resumed, raced and checked is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tosnative.completion import complete_upload
-from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint
+from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint, with_environment
 from tosnative.credentials import CredentialProvider, as_provider
 from tosnative.errors import TosError, TosException, TosNotFoundError
 from tosnative.meta import TosObjectMeta
@@ -57,8 +58,9 @@ class TosClient:
         self.config = config or TosClientConfig()
         self.endpoint: Endpoint = resolve_endpoint(endpoint, region)
         self.provider: CredentialProvider = as_provider(cred)
+        self._settled = replace(self.config, connection=with_environment(self.config.connection))  # not pickled
         self._proxy = proxy_for(self.endpoint, self.config.connection)
-        self._control = Control(self.endpoint, self.provider, self.config, self._proxy)
+        self._control = Control(self.endpoint, self.provider, self._settled, self._proxy)
         self._signer = Signer(self.endpoint.region)
         self._targets: dict[str, Target] = {}
 
@@ -90,7 +92,7 @@ class TosClient:
         found = self._targets.get(bucket)
         if found is None:
             found = self._targets[bucket] = make_target(
-                self.endpoint, self.provider, self._signer, self.config, self._proxy, check_bucket(bucket)
+                self.endpoint, self.provider, self._signer, self._settled, self._proxy, check_bucket(bucket)
             )
         return found
 
@@ -151,9 +153,7 @@ class TosClient:
 
     def advised_depth(self, bucket: str | None = None) -> int:
         """How many small GETs are worth having submitted ahead now; follows latency and throttling."""
-        targets = self._targets
-        if bucket is None and targets:
-            bucket = next(iter(targets))
+        bucket = bucket or next(iter(self._targets), None)
         if bucket is None:
             return 32
         return ENGINE.get().advised_depth(self._target(bucket).origin)

@@ -6,24 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from tosnative.errors import (
-    TosConnectionError,
     TosError,
     TosException,
     TosIntegrityError,
     TosNotFoundError,
     TosOutcomeUnknownError,
-    TosTimeoutError,
-    TosUnavailableError,
 )
 from tosnative.logs import LOG
 from tosnative.meta import TosObjectMeta
 from tosnative.wire.control import Control
 
 __all__ = ["complete_upload", "find_completed"]
-
-# How often a completion whose outcome is unknown, and whose upload is still there, is sent again.
-_MOST_SENDS = 8
-_UNKNOWN = (TosConnectionError, TosTimeoutError, TosUnavailableError)
 
 
 class _Part:
@@ -49,35 +42,18 @@ def complete_upload(
     Raises: TosIntegrityError where the whole's CRC64 is not `crc64`, TosOutcomeUnknownError where neither is certain.
     """
     sdk_parts = [_Part(number, etag) for number, etag in sorted(parts)]
-    for sent in range(1, _MOST_SENDS + 1):
-        try:
-            out = control.call(
-                "POST",
-                bucket,
-                key,
-                lambda sdk: sdk.complete_multipart_upload(
-                    bucket, key, upload_id, sdk_parts, forbid_overwrite=forbid_overwrite or None
-                ),
-                repeat=False,
-            )
-        except _UNKNOWN as error:
-            found = find_completed(control, bucket, key, upload_id, crc64, error)
-            if found is not None:
-                return found
-            LOG.warning(
-                "completing tos://%s/%s: sent %d times, not answered; the upload is still open", bucket, key, sent
-            )
-            last: TosException = error
-        except TosNotFoundError as error:
-            if sent == 1:
-                raise
-            found = find_completed(control, bucket, key, upload_id, crc64, error)
-            if found is not None:
-                return found
-            last = error
-        else:
-            return _checked(out, bucket, key, crc64)
-    raise last
+
+    def ask(sdk: Any) -> TosObjectMeta:
+        out = sdk.complete_multipart_upload(
+            bucket, key, upload_id, sdk_parts, forbid_overwrite=forbid_overwrite or None
+        )
+        return _checked(out, bucket, key, crc64)
+
+    def look(error: TosException) -> TosObjectMeta | None:
+        LOG.warning("completing tos://%s/%s was not answered; looking for its outcome: %s", bucket, key, error)
+        return find_completed(control, bucket, key, upload_id, crc64, error)
+
+    return control.call("POST", bucket, key, ask, look=look)
 
 
 def _checked(out: Any, bucket: str, key: str, crc64: int | None) -> TosObjectMeta:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import os
+import urllib.parse
 import urllib.request
 from dataclasses import dataclass, replace
 
-from tosnative.endpoint import Endpoint, endpoint_of_region, parse_endpoint
+from tosnative.endpoint import Endpoint, endpoint_of_region, parse_endpoint, region_in
 
 __all__ = [
     "ConnectionOptions",
@@ -16,6 +17,7 @@ __all__ = [
     "environment_credentials",
     "proxy_for",
     "resolve_endpoint",
+    "with_environment",
 ]
 
 MIB = 1 << 20
@@ -39,11 +41,13 @@ class ReaderType(enum.Enum):
 class ConnectionOptions:
     """How connections to the service are made and how long they may take. Times are seconds.
 
-    ca_bundle: a file of CA certificates in PEM, in place of the system's. client_cert: (certificate, key) files.
+    ca_bundle: a file of CA certificates in PEM (or a directory of them), in place of the system's; None takes
+    REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE from the environment if one is set. client_cert: (certificate, key) files.
     proxy: http://[user:password@]host:port; None takes HTTP(S)_PROXY and NO_PROXY from the environment, "" means none.
-    connect_timeout_s: for name, TCP and TLS together. first_byte_timeout_s: from the request's last byte sent to the
-    answer's first byte. stall_timeout_s: the longest time without a byte while a body is on its way.
-    max_connections: to the service, per process. idle_timeout_s: kept-alive connections unused for longer are dropped.
+    connect_timeout_s: for each of TCP and the steps of TLS; a name's lookup takes as long as the system lets it.
+    first_byte_timeout_s: from the request's last byte sent to the whole head of the answer. stall_timeout_s: the longest time
+    without progress while a body is on its way. max_connections: per process and host name (each bucket has one).
+    idle_timeout_s: kept-alive connections unused for longer are dropped.
     """
 
     verify: bool = True
@@ -81,7 +85,7 @@ class TosClientConfig:
     shared_prefetch_tasks: most GETs in flight; None adapts to latency and bandwidth.
     shared_upload_part_tasks: most parts in flight of one writer; None chooses by part size and memory budget.
     enable_crc: compare CRC64 of what is read and written with the service's.
-    deadline_s: how long one operation is retried, from its first attempt.
+    deadline_s: how long one operation is retried, from its first attempt, or from when it last moved a MiB.
     memory_budget_bytes: for everything in flight or read ahead, per process.
     hedge_percent: most extra requests, in percent, that race an answer which is unusually late; 0 switches it off.
     shorten_switch_interval: over TLS, let Python switch threads more often while transfers run (see sys.setswitchinterval).
@@ -119,21 +123,37 @@ class TosClientConfig:
 
 
 def resolve_endpoint(endpoint: str | None, region: str | None) -> Endpoint:
-    """The endpoint to use, from the arguments, then from TOS_ENDPOINT and TOS_REGION; each is inferred from the other.
+    """The endpoint to use: from the arguments, else from TOS_ENDPOINT and TOS_REGION; each is inferred from the other.
 
+    What is passed goes before the environment: TOS_REGION is not looked at where the endpoint that is passed names its region.
     Raises: ValueError where neither is given, where they contradict each other, or where the endpoint cannot be one.
     """
-    endpoint = endpoint or None
-    region = region or None
-    if endpoint is None and region is None:
-        endpoint = os.environ.get("TOS_ENDPOINT") or None
-    region = region or os.environ.get("TOS_REGION") or None
-    if endpoint is None and region is None:
+    passed = endpoint or None
+    endpoint = passed or os.environ.get("TOS_ENDPOINT") or None
+    if not region and (passed is None or region_in(passed) is None):
+        region = os.environ.get("TOS_REGION") or None
+    if endpoint is None and not region:
         raise ValueError("no endpoint: pass endpoint= or region=, or set TOS_ENDPOINT or TOS_REGION")
     if endpoint is None:
-        assert region is not None
+        assert region
         return endpoint_of_region(region)
     return parse_endpoint(endpoint, region)
+
+
+def with_environment(options: ConnectionOptions) -> ConnectionOptions:
+    """The options with what the environment says where they leave it open: which CAs to trust.
+
+    Raises: ValueError where it names a file that is not there.
+    """
+    if options.ca_bundle is not None or not options.verify:
+        return options
+    for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"):
+        path = os.environ.get(name)
+        if path:
+            if not os.path.exists(path):
+                raise ValueError(f"{name} names {path!r}, which does not exist")
+            return replace(options, ca_bundle=path)
+    return options
 
 
 def environment_credentials() -> tuple[str, str, str | None] | None:
@@ -170,4 +190,15 @@ def proxy_for(endpoint: Endpoint, options: ConnectionOptions) -> str | None:
         )
     if scheme not in ("http", "https"):
         raise ValueError(f"the proxy {shown} is of a kind that is not supported: use http://host:port, or NO_PROXY")
+    _check_address(proxy, shown)
     return proxy
+
+
+def _check_address(proxy: str, shown: str) -> None:
+    try:
+        parts = urllib.parse.urlsplit(proxy)
+        right = bool(parts.hostname) and parts.port != 0 and parts.path in ("", "/")
+    except ValueError:
+        right = False
+    if not right:
+        raise ValueError(f"the proxy {shown} is no address of one: expected http://[user:password@]host:port")

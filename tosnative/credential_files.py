@@ -20,6 +20,17 @@ class Credentials:
     token: str | None = None
     expires_at: float | None = None
 
+    def __post_init__(self) -> None:
+        for name, what in (("ak", "access key"), ("sk", "secret key"), ("token", "security token")):
+            value = getattr(self, name)
+            if value is None and name == "token":
+                continue
+            plain = value.strip() if isinstance(value, str) else ""
+            # They become part of a header: a line break in one would begin another header. The value is not shown.
+            if (not plain and name != "token") or not plain.isprintable() or any(c.isspace() for c in plain):
+                raise ValueError(f"the {what} is empty, or holds spaces or control characters")
+            object.__setattr__(self, name, plain or None)
+
     def __repr__(self) -> str:
         return f"Credentials(ak='{self.ak[:4]}...', sk='***', token={'***' if self.token else None}, expires_at={self.expires_at})"
 

@@ -41,7 +41,7 @@ class CredentialProvider:
     def __init__(self, ak: str, sk: str, security_token: str | None = None) -> None:
         if not ak or not sk:
             raise ValueError("CredentialProvider needs an access key (ak) and a secret key (sk), both not empty")
-        self._fixed: Credentials | None = Credentials(ak.strip(), sk.strip(), security_token or None)
+        self._fixed: Credentials | None = Credentials(ak, sk, security_token or None)
 
     @property
     def ak(self) -> str:

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
-__all__ = ["Endpoint", "endpoint_of_region", "parse_endpoint"]
+__all__ = ["Endpoint", "endpoint_of_region", "parse_endpoint", "region_in"]
 
 _PUBLIC = re.compile(
     r"(?:(?P<bucket>[a-z0-9-]+)\.)?tos-(?P<s3>s3-)?(?P<region>[a-z0-9-]+)\.i?(?:volces|bytepluses)\.com"
@@ -78,6 +78,12 @@ def parse_endpoint(text: str, region: str | None = None) -> Endpoint:
     return Endpoint(scheme, host, port, region, by_address)
 
 
+def region_in(text: str) -> str | None:
+    """The region that an endpoint's name tells, None where it tells none. Raises: ValueError where it is no endpoint."""
+    found = _PUBLIC.fullmatch(_split(text)[1])
+    return found["region"] if found else None
+
+
 def _public_region(text: str, found: re.Match[str], region: str | None) -> str:
     if found["s3"]:
         raise ValueError(
@@ -110,10 +116,10 @@ def _split(text: str) -> tuple[str, str, int]:
 
 def _host_and_port(text: str, rest: str, scheme: str) -> tuple[str, int]:
     if rest.startswith("["):
-        host, _, tail = rest[1:].partition("]")
-        port = tail[1:] if tail.startswith(":") else ""
-        if tail and not tail.startswith(":"):
-            raise ValueError(f"endpoint {text!r}: nothing but :port may follow the IPv6 address")
+        host, bracket, tail = rest[1:].partition("]")
+        port = tail[1:]
+        if not bracket or ":" not in host or (tail and not (tail.startswith(":") and port)):
+            raise ValueError(f"endpoint {text!r}: expected an IPv6 address in brackets, like http://[::1]:9000")
     elif rest.count(":") > 1:
         raise ValueError(f"endpoint {text!r}: an IPv6 address goes into brackets, like http://[::1]:9000")
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from tosnative.credential_files import parse_time
 from tosnative.errors import TosError, TosIntegrityError
@@ -42,20 +43,33 @@ def parse_page(bucket: str, document: bytes | bytearray, prefix: str = "") -> Li
     """Read the answer of a finished listing request. Raises: TosIntegrityError where it is no listing."""
     try:
         page = json.loads(document)
-        objects = [
-            TosObjectMeta(
-                bucket,
-                item["Key"],
-                int(item["Size"]),
-                item["ETag"].strip('"'),
-                int(item.get("HashCrc64ecma") or 0) or None,
-                parse_time(item.get("LastModified") or ""),
-            )
-            for item in page.get("Contents") or ()
-        ]
-        prefixes = [str(item["Prefix"]) for item in page.get("CommonPrefixes") or ()]
-        token = str(page["NextContinuationToken"]) if page.get("IsTruncated") else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        text = f"the service's answer is no listing ({type(error).__name__}: {error})"
+        objects = [_object(bucket, item) for item in page.get("Contents") or ()]
+        prefixes = [_text(item["Prefix"]) for item in page.get("CommonPrefixes") or ()]
+        token = _text(page["NextContinuationToken"]) if page.get("IsTruncated") else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
+        text = f"the service's answer is no listing ({type(error).__name__}: {str(error)[:200]})"
         raise TosIntegrityError(TosError(text, operation="LIST", bucket=bucket, key=prefix)) from error
     return ListPage(objects, prefixes, token)
+
+
+def _object(bucket: str, item: dict[str, Any]) -> TosObjectMeta:
+    size = item["Size"]
+    if type(size) is not int or size < 0:
+        raise ValueError(f"not a size: {size!r}")
+    crc = int(item.get("HashCrc64ecma") or 0)
+    if not 0 <= crc < 1 << 64:
+        raise ValueError(f"not a CRC64: {crc!r}")
+    etag = item["ETag"].strip('"')
+    return TosObjectMeta(
+        bucket, _text(item["Key"]), size, etag, crc or None, parse_time(item.get("LastModified") or "")
+    )
+
+
+def _text(value: object) -> str:
+    """A key, prefix or token, which goes into the next request. Raises: TypeError, ValueError."""
+    if not isinstance(value, str):
+        raise TypeError(f"not a text: {value!r}")
+    if not value:
+        raise ValueError("an empty text where there must be one")
+    value.encode()
+    return value

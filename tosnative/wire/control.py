@@ -6,6 +6,7 @@ The SDK's own retries are off, so that one layer retries; its DNS cache is off, 
 from __future__ import annotations
 
 import random
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from tosnative.credentials import CredentialProvider, Credentials
 from tosnative.endpoint import Endpoint
 from tosnative.errors import TosError, TosException
 from tosnative.wire.process import PerProcess
+from tosnative.wire.refresh import provider_failure
 from tosnative.wire.retry import Attempts, Failure, Kind, RetryBudget, RetryPolicy, is_expired
 
 __all__ = ["Control"]
@@ -41,14 +43,22 @@ class _SdkClient(tos.TosClientV2):  # type: ignore[misc]  # the SDK has no types
 
 
 class _SdkCredentials(tos.credential.CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
-    """Our provider behind the SDK's face; remembers what it handed out last."""
+    """Our provider behind the SDK's face; remembers what it handed out last to the calling thread."""
 
     def __init__(self, provider: CredentialProvider) -> None:
         self._provider = provider
-        self.last: Credentials | None = None
+        self._of_thread = threading.local()
+
+    @property
+    def last(self) -> Credentials | None:
+        found: Credentials | None = getattr(self._of_thread, "last", None)
+        return found
 
     def get_credentials(self) -> Any:
-        self.last = found = self._provider.current()
+        try:
+            self._of_thread.last = found = self._provider.current()
+        except Exception as error:
+            raise provider_failure(error) from error
         return tos.credential.Credentials(found.ak, found.sk, found.token)
 
 
@@ -63,6 +73,7 @@ class Control:
         self._config = config
         self._proxy = proxy
         self._policy = RetryPolicy(config.deadline_s, config.max_retry_count)
+        self._reached = False  # whether the service has ever answered
         self._sdk: PerProcess[tuple[Any, _SdkCredentials]] = PerProcess(self._make)
 
     def _make(self) -> tuple[Any, _SdkCredentials]:
@@ -89,10 +100,21 @@ class Control:
         sdk.proxies = {"http": self._proxy, "https": self._proxy} if self._proxy else {}
         return sdk, credentials
 
-    def call(self, operation: str, bucket: str, key: str, ask: Callable[[Any], T], *, repeat: bool = True) -> T:
+    def call(
+        self,
+        operation: str,
+        bucket: str,
+        key: str,
+        ask: Callable[[Any], T],
+        *,
+        repeat: bool = True,
+        look: Callable[[TosException], T | None] | None = None,
+    ) -> T:
         """Return ask(sdk client), tried again by policy unless `repeat` is off. Raises: TosException.
 
         repeat False: for calls that must not be sent twice blindly; credentials that expired are still replaced.
+        look: for calls that must not be sent again before somebody looked: called after a failure that leaves open
+        whether the call was carried out; what it returns is the result, None means that it was not.
         """
         if any(segment in (".", "..") for segment in key.split("/")):
             # The SDK's HTTP library would collapse the segment, and so address another key.
@@ -100,26 +122,48 @@ class Control:
                 f"{operation} of the key {key!r} in bucket {bucket!r}: '.' and '..' segments are not supported here"
             )
         attempts = Attempts(time.monotonic())
+        unknown = False  # whether it may have been carried out
         while True:
             sdk, credentials = self._sdk.get()
             try:
                 result = ask(sdk)
-            except tos.exceptions.TosError as error:
+            except (TosException, KeyboardInterrupt):
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever the SDK raises becomes ours here
                 failure = _failure(error)
             else:
+                self._reached = True
                 _budget.get().succeeded()
                 return result
+            self._reached = failure.reached = self._reached or failure.reached
+            unknown = unknown or _may_have_happened(failure)
             now = time.monotonic()
             delay = None
             if repeat or failure.kind is Kind.EXPIRED:
                 delay = attempts.decide(self._policy, failure, now, random.random(), _budget.get())
             if failure.kind is Kind.EXPIRED and delay is not None:
-                assert credentials.last is not None
-                if not self._provider.rejected(credentials.last):
-                    delay = None
+                delay = self._replaced(credentials, failure, attempts, delay)
+            if delay is not None:
+                time.sleep(delay)
+            if look is not None and unknown:
+                found = look(attempts.exception(failure, now, operation, bucket, key))
+                if found is not None:
+                    return found
             if delay is None:
-                raise attempts.exception(failure, now, operation, bucket, key) from None
-            time.sleep(delay)
+                raise attempts.exception(failure, now, operation, bucket, key) from failure.cause
+
+    def _replaced(
+        self, credentials: _SdkCredentials, failure: Failure, attempts: Attempts, delay: float
+    ) -> float | None:
+        """The service calls the credentials expired: `delay` if there are newer ones now, None to give up."""
+        assert credentials.last is not None
+        try:
+            if self._provider.rejected(credentials.last):
+                return delay
+        except Exception as error:  # noqa: BLE001 - providers are foreign code
+            failure.cause = error
+        attempts.take_back()
+        return None
 
     def close(self) -> None:
         """Close the SDK's connections of this process."""
@@ -129,31 +173,53 @@ class Control:
             self._sdk.drop()
 
 
-def _failure(error: Any) -> Failure:
-    """What the SDK says, as we say it."""
+def _may_have_happened(failure: Failure) -> bool:
+    """Whether the service may have carried out a request that ended like this."""
+    if failure.status is not None:
+        return failure.status >= 500
+    return failure.kind in (Kind.BROKEN, Kind.SLOW, Kind.PROTOCOL)
+
+
+def _failure(error: Exception) -> Failure:
+    """What the SDK raises, as we say it."""
+    if isinstance(error, Failure):
+        return error
     if isinstance(error, tos.exceptions.TosServerError):
-        header = error.header if error.header is not None else {}
-        ec = error.ec or header.get("x-tos-ec") or None
-        retry_after = str(header.get("Retry-After") or "")
-        return Failure(
-            Kind.EXPIRED if error.status_code == 403 and is_expired(error.code) else Kind.STATUS,
-            error.message or f"the service answered {error.status_code}",
-            status=error.status_code,
-            code=error.code or None,
-            ec=ec,
-            request_id=error.request_id or None,
-            retry_after_s=float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else None,
-        )
-    cause = getattr(error, "cause", None)
-    message = str(getattr(error, "message", "") or error)
-    if cause is None:
+        return _refusal(error)
+    if isinstance(error, (ValueError, LookupError, TypeError, AttributeError)):
+        text = f"the service's answer cannot be read ({type(error).__name__}: {str(error)[:200]})"
+        return Failure(Kind.PROTOCOL, text, cause=error)
+    cause = error if isinstance(error, OSError) else getattr(error, "cause", None)
+    if not isinstance(cause, Exception):
+        message = str(getattr(error, "message", "") or error)
         return Failure(Kind.FINAL, message, exception=TosException(TosError(message)))
-    text = f"{type(cause).__name__}: {_innermost(cause)}"
-    kind = Kind.REFUSED if "CERTIFICATE_VERIFY_FAILED" in text else Kind.CONNECT
+    return _unanswered(cause)
+
+
+def _refusal(error: Any) -> Failure:
+    header = error.header if error.header is not None else {}
+    retry_after = str(header.get("Retry-After") or "")
+    return Failure(
+        Kind.EXPIRED if error.status_code == 403 and is_expired(error.code) else Kind.STATUS,
+        str(error.message or f"the service answered {error.status_code}")[:1000],
+        status=error.status_code,
+        code=error.code or None,
+        ec=error.ec or header.get("x-tos-ec") or None,
+        request_id=error.request_id or None,
+        retry_after_s=float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else None,
+    )
+
+
+def _unanswered(cause: Exception) -> Failure:
+    """No answer, or half of one: `cause` is what the SDK's HTTP library says."""
     name = type(cause).__name__
-    if "Timeout" in name and "Connect" not in name:
+    text = f"{name}: {_innermost(cause)}"
+    kind = Kind.REFUSED if "CERTIFICATE_VERIFY_FAILED" in text else Kind.CONNECT
+    if kind is Kind.REFUSED:
+        text += "; if its CA is your own, set ca_bundle"
+    elif "Timeout" in name and "Connect" not in name:
         kind = Kind.SLOW
-    elif kind is Kind.CONNECT and "refused" not in text and "resol" not in text.lower():
+    elif "refused" not in text and "resol" not in text.lower():
         kind = Kind.BROKEN
     return Failure(kind, text, reached=kind is Kind.BROKEN, cause=cause)
 

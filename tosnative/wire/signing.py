@@ -21,7 +21,11 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456
 
 def quote_key(key: str) -> str:
     """The path of a key: '/' and every byte of its UTF-8 but A-Z a-z 0-9 - _ . ~ / percent-encoded."""
-    if _PLAIN.issuperset(key.encode()):
+    try:
+        plain = _PLAIN.issuperset(key.encode())
+    except UnicodeEncodeError:
+        raise ValueError(f"the key {key!r} cannot be written as UTF-8") from None
+    if plain:
         return "/" + key
     return "/" + quote(key, safe="/~")
 

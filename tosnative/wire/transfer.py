@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tosnative.credentials import Credentials
 from tosnative.errors import TosAbortedError, TosError, TosException
@@ -20,7 +20,6 @@ from tosnative.wire.targets import Target
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from tosnative.wire.channel import Channel
 
 __all__ = ["MAX_ERROR_BODY", "EngineLike", "Transfer"]
 
@@ -74,7 +73,9 @@ class Transfer:
         self.error: TosException | None = None
         self.engine: EngineLike | None = None
         self.attempts: Attempts | None = None
-        self.channels: list[Channel] = []  # where it is under way: one, or two while it is hedged
+        self.channels: list[
+            Any
+        ] = []  # Channels, which are above this: where it is under way: one, or two while it is hedged
         self.credentials: Credentials | None = None  # those of the last attempt
         self.waiter: threading.Condition | None = None
         self.settled = False  # the engine is through with it, and about to say `done`
