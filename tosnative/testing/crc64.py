@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, TypeAlias
 
 _REFLECTED = 0xC96C5795D7870F42
@@ -123,11 +124,9 @@ def _lzma_functions() -> tuple[_Function, _Function] | None:
 
 
 def _lzma_path() -> str | None:
-    try:
-        import _lzma  # noqa: PLC0415 - a Python without lzma is a supported case
-    except ImportError:
-        return None
-    return getattr(_lzma, "__file__", None)
+    """The file of Python's lzma module, where it has one; some builds have it inside or not at all."""
+    spec = find_spec("_lzma")
+    return spec.origin if spec is not None and spec.has_location else None
 
 
 class _PyBuffer(ctypes.Structure):
