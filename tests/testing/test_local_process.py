@@ -94,7 +94,7 @@ def open_sockets_of(port):
 
 
 def test_a_server_process_ends_with_its_owner():
-    script = "import os; from tosnative.testing import LocalTos; t = LocalTos(process=True); print(t._control.pid); os._exit(0)"
+    script = "import os; from tosnative.testing import LocalTos; t = LocalTos(process=True); print(t.pid); os._exit(0)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=True)
     pid = int(done.stdout)
     deadline = threading.Event()

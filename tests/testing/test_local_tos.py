@@ -1,6 +1,8 @@
 """LocalTos as users hold it: its contents, its requests, its life."""
 
+import doctest
 import json
+import os
 import socket
 import threading
 import urllib.request
@@ -8,6 +10,7 @@ import urllib.request
 import pytest
 from server_wire import Wire
 
+import tosnative.testing.local
 from tosnative.testing import LocalTos
 from tosnative.testing.errors import ServiceError
 
@@ -40,6 +43,17 @@ def test_contents_are_at_hand(tos):
     assert caught.value.status == 404
     with pytest.raises(ServiceError, match="NoSuchBucket"):
         tos.keys("missing")
+
+
+def test_examples_in_the_docstrings():
+    found = doctest.testmod(tosnative.testing.local)
+    assert (found.attempted >= 2, found.failed) == (True, 0)
+
+
+def test_the_serving_process_is_known(tos):
+    with Wire(tos) as wire:
+        wire.ask("GET", "/key")
+    assert os.path.isdir(f"/proc/{tos.pid}") or not os.path.isdir("/proc")
 
 
 def test_more_keys_than_a_page_holds():

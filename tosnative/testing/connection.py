@@ -5,25 +5,42 @@ from __future__ import annotations
 import enum
 import logging
 import socket
+import ssl
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from tosnative.testing import transport
-from tosnative.testing.http import CONTINUE, HEAD_END, BadRequest, Head, parse_head
-from tosnative.testing.incoming import ChunkedBody, IncomingBody, SizedBody
+from tosnative.testing.exchange import Exchange
+from tosnative.testing.http import CONTINUE, BadRequest, Head
+from tosnative.testing.incoming import ChunkedBody, IncomingBody, SizedBody, Unread
+from tosnative.testing.loop import Loop
+from tosnative.testing.messages import ServerOptions
 from tosnative.testing.outgoing import Outgoing, Pace
 from tosnative.testing.rendering import Answer, Ending
 from tosnative.testing.watch import NOTHING, READ, WRITE, Watch
-
-if TYPE_CHECKING:
-    from tosnative.testing.exchange import Exchange
-    from tosnative.testing.server import Server
 
 AHEAD_BYTES = 64 << 10  # of later requests that are taken in while one is being answered
 DRAIN_S = 2.0
 RESET_PATIENCE_S = 1.0
 
 _log = logging.getLogger("tosnative.testing")
+
+
+class Host(Protocol):
+    """What a connection needs of its server. `scratch` is where all connections receive, one at a time."""
+
+    loop: Loop
+    options: ServerOptions
+    ssl_context: ssl.SSLContext | None
+    scratch: memoryview
+
+    def begin(self, connection: Connection, head: Head) -> Exchange: ...
+
+    def record_tunnel(self, connection: Connection, head: Head) -> None: ...
+
+    def refusal(self, error: BadRequest) -> Answer: ...
+
+    def forget(self, connection: Connection) -> None: ...
 
 
 class State(enum.IntEnum):
@@ -41,7 +58,7 @@ class State(enum.IntEnum):
 class Connection:
     """A state machine over one socket. All entry points are called in the loop's thread and end in `_settle`."""
 
-    def __init__(self, server: Server, sock: socket.socket, number: int, peer: tuple[str, int]) -> None:
+    def __init__(self, server: Host, sock: socket.socket, number: int, peer: tuple[str, int]) -> None:
         self.server = server
         self.number = number
         self.peer = peer
@@ -54,7 +71,7 @@ class Connection:
         self._expect_tls()
         self.exchange: Exchange | None = None
         self._watch = Watch(server.loop, sock, self._on_ready)
-        self._input = b""  # bytes that came and were not consumed
+        self._unread = Unread(server.options.max_head_bytes)
         self._eof = False
         self._incoming: IncomingBody | None = None
         self._incoming_pace: Pace | None = None
@@ -119,7 +136,7 @@ class Connection:
 
     def _settle(self) -> None:
         """Serve what is already here, then wait for the right thing."""
-        if self._input:
+        if self._unread.data:
             self._advance()
         while self.state is State.HEAD and self.transport.pending():
             self._read()
@@ -129,7 +146,7 @@ class Connection:
             self._watch.wait_for(READ)
         elif state is State.SENDING and not sleeping:
             self._watch.wait_for(WRITE)
-        elif state is State.BUSY and not self._eof and len(self._input) < AHEAD_BYTES:
+        elif state is State.BUSY and not self._eof and len(self._unread.data) < AHEAD_BYTES:
             self._watch.wait_for(READ)  # to notice when the peer goes away
         elif state is State.NEGOTIATION and self._negotiation is not None:
             self._watch.wait_for(WRITE if self._negotiation.wants_write else READ)
@@ -155,7 +172,7 @@ class Connection:
         if n == 0:
             return self._on_eof()
         if n is not None and self.state is not State.DRAIN:
-            self._input = self._input + data if self._input else data
+            self._unread.add(data)
         return None
 
     def _receive(self) -> tuple[int | None, bytes]:
@@ -172,19 +189,7 @@ class Connection:
     def _advance(self) -> None:
         """Take up the requests that are here, until one keeps the connection busy."""
         try:
-            while self.state is State.HEAD and self._input:
-                if self._input.startswith(b"\r\n"):
-                    self._input = self._input[2:]
-                    continue
-                if not self._input[:1].isalpha():  # not even a method: TLS, for one, where there is no certificate
-                    raise BadRequest("this is not HTTP")
-                end = self._input.find(HEAD_END)
-                if max(end, len(self._input) if end < 0 else 0) > self.server.options.max_head_bytes:
-                    raise BadRequest("request head too large", 431)
-                if end < 0:
-                    return
-                head = parse_head(self._input[:end])
-                self._input = self._input[end + 4 :]
+            while self.state is State.HEAD and (head := self._unread.take_head()) is not None:
                 self._begin(head)
         except BadRequest as error:
             self._refuse(error)
@@ -202,12 +207,12 @@ class Connection:
             return exchange.run(b"")
         self.state = State.BODY
         self._incoming_pace = Pace(exchange.rate) if exchange.rate is not None else None
-        if head.expect_continue and not self._input:
+        if head.expect_continue and not self._unread.data:
             self.transport.send([CONTINUE])
         limit = self.server.options.max_body_bytes
         incoming: IncomingBody = ChunkedBody(limit) if head.length is None else SizedBody(head.length)
-        self._incoming, waiting, self._input = incoming, self._input, b""
-        return self._take(incoming, waiting)
+        self._incoming = incoming
+        return self._take(incoming, self._unread.take_all())
 
     def _read_body(self, incoming: IncomingBody) -> None:
         pace = self._incoming_pace
@@ -228,7 +233,7 @@ class Connection:
             used = incoming.feed(data)
         except BadRequest as error:
             return self._refuse(error)
-        self._input = data[used:]
+        self._unread.add(data[used:])
         return self._count(incoming, used)
 
     def _count(self, incoming: IncomingBody, n: int) -> None:
@@ -252,7 +257,7 @@ class Connection:
     def _tunnel(self, head: Head) -> None:
         """Be the proxy, and be whatever host the client wants to reach through it."""
         self.server.record_tunnel(self, head)
-        if self._input:
+        if self._unread.data:
             raise BadRequest("bytes before the tunnel was open")
         self.proxied = True
         self.transport.send([b"HTTP/1.1 200 Connection established\r\n\r\n"])
@@ -266,7 +271,8 @@ class Connection:
             self._negotiation = transport.Negotiation(self.sock, self.server.ssl_context)
 
     def _refuse(self, error: BadRequest) -> None:
-        self._input, self._incoming = b"", None
+        self._unread.take_all()
+        self._incoming = None
         self.send(self.server.refusal(error), None, keep_alive=False)
 
     def send(self, answer: Answer, rate: float | None, keep_alive: bool) -> None:
@@ -306,13 +312,11 @@ class Connection:
         return self.reset()
 
     def _close_gently(self) -> None:
-        try:
-            if isinstance(self.transport, transport.TlsTransport):
-                self.transport.say_goodbye()
-            self.sock.shutdown(socket.SHUT_WR)
-        except OSError:
-            return self.close()
         if self._eof:
             return self.close()
-        self.state, self._input = State.DRAIN, b""
+        if isinstance(self.transport, transport.TlsTransport):
+            self.transport.say_goodbye()
+        self.sock.shutdown(socket.SHUT_WR)
+        self._unread.take_all()
+        self.state = State.DRAIN
         return self.after(DRAIN_S, self.close)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -140,6 +141,10 @@ class Control:
         return json.loads(b"".join(pieces_of(self._do(method, bucket, key, query).body)))
 
     # -- what arrived, and what is to go wrong
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
 
     def address(self) -> tuple[str, int]:
         return self.server.address

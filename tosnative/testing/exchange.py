@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from tosnative.testing.arrivals import RequestRecord
 from tosnative.testing.errors import invalid_argument
 from tosnative.testing.faults import Action
 from tosnative.testing.messages import Buffer, Request, Response
-from tosnative.testing.rendering import Answer, distorted, error_response, scripted_refusal
+from tosnative.testing.rendering import Answer, Renderer, distorted, error_response, scripted_refusal
 
-if TYPE_CHECKING:
-    from tosnative.testing.connection import Connection
-    from tosnative.testing.server import Server
+
+class Service(Protocol):
+    """Who knows the answers: the server."""
+
+    renderer: Renderer
+
+    def respond(self, request: Request, request_id: str) -> Response: ...
+
+
+class Carrier(Protocol):
+    """Who brings the answer to the client: the connection."""
+
+    def send(self, answer: Answer, rate: float | None, keep_alive: bool) -> None: ...
+
+    def after(self, delay_s: float, call: Callable[[], None]) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def hang(self) -> None: ...
 
 
 class Exchange:
@@ -21,19 +38,19 @@ class Exchange:
     `rate` bounds both bodies in bytes per second, None: as fast as it goes. `hanging`: there will be no answer.
     """
 
-    __slots__ = ("action", "connection", "hanging", "keep_alive", "rate", "record", "request", "server")
+    __slots__ = ("action", "carrier", "hanging", "keep_alive", "rate", "record", "request", "service")
 
     def __init__(
         self,
-        server: Server,
-        connection: Connection,
+        service: Service,
+        carrier: Carrier,
         request: Request,
         record: RequestRecord,
         action: Action | None,
         keep_alive: bool,
     ) -> None:
-        self.server = server
-        self.connection = connection
+        self.service = service
+        self.carrier = carrier
         self.request = request
         self.record = record
         self.action = action
@@ -54,35 +71,35 @@ class Exchange:
         self.record.body_bytes = len(body)
         action = self.action
         if action is None:
-            request_id = self.server.renderer.request_id()
-            response = self.server.respond(self.request, request_id)
+            request_id = self.service.renderer.request_id()
+            response = self.service.respond(self.request, request_id)
             self._send(self._rendered(response, request_id))
         elif action.reset_after_request_bytes is not None:
-            self.connection.reset()  # the body was shorter than that
+            self.carrier.reset()  # the body was shorter than that
         elif isinstance(action.delay_s, (int, float)) and action.delay_s > 0:
-            self.connection.after(action.delay_s, lambda: self._run_scripted(action))
+            self.carrier.after(action.delay_s, lambda: self._run_scripted(action))
         else:
             self._run_scripted(action)
 
     def _run_scripted(self, action: Action) -> None:
         if action.reset == "before":
-            return self.connection.reset()
+            return self.carrier.reset()
         if action.hang == "before":
-            return self.connection.hang()
+            return self.carrier.hang()
         if action.ignore_range:
             self.request.headers = {name: v for name, v in self.request.headers.items() if name != "range"}
-        request_id = self.server.renderer.request_id()
-        response = scripted_refusal(action, self.request, request_id) or self.server.respond(self.request, request_id)
+        request_id = self.service.renderer.request_id()
+        response = scripted_refusal(action, self.request, request_id) or self.service.respond(self.request, request_id)
         if action.reset == "after":
-            return self.connection.reset()
+            return self.carrier.reset()
         if action.hang == "after":
-            return self.connection.hang()
-        answer = distorted(self.server.renderer, action, self.request, response, request_id, self.keep_alive)
+            return self.carrier.hang()
+        answer = distorted(self.service.renderer, action, self.request, response, request_id, self.keep_alive)
         self.keep_alive = self.keep_alive and not action.close
         return self._send(answer)
 
     def _rendered(self, response: Response, request_id: str) -> Answer:
-        render = self.server.renderer.render
+        render = self.service.renderer.render
         try:
             return render(self.request, response, request_id, self.keep_alive)
         except ValueError as error:
@@ -92,7 +109,7 @@ class Exchange:
     def _send(self, answer: Answer) -> None:
         self.record.status = answer.status
         self.record.sent_bytes = answer.body_bytes
-        self.connection.send(answer, self.rate, self.keep_alive)
+        self.carrier.send(answer, self.rate, self.keep_alive)
 
 
 def _traffic_limit(request: Request) -> float | None:

@@ -1,15 +1,53 @@
-"""The body of a request as it arrives: of a size that is known, or in chunks."""
+"""Requests as they arrive: the bytes up to a whole head, and then a body of known size or in chunks."""
 
 from __future__ import annotations
 
 import re
 from typing import Protocol
 
-from tosnative.testing.http import BadRequest
+from tosnative.testing.http import HEAD_END, BadRequest, Head, parse_head
 
 MAX_CHUNK_LINE_BYTES = 4096
 
 _chunk_size = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
+
+
+class Unread:
+    """Bytes that came and are not yet part of a request."""
+
+    __slots__ = ("_max_head_bytes", "data")
+
+    def __init__(self, max_head_bytes: int) -> None:
+        self.data = b""
+        self._max_head_bytes = max_head_bytes
+
+    def add(self, data: bytes) -> None:
+        self.data = self.data + data if self.data else data
+
+    def take_all(self) -> bytes:
+        data, self.data = self.data, b""
+        return data
+
+    def take_head(self) -> Head | None:
+        """The next request's head, None while it is not complete.
+
+        Raises:
+            BadRequest: it never will be.
+        """
+        while self.data.startswith(b"\r\n"):
+            self.data = self.data[2:]
+        if not self.data:
+            return None
+        if not self.data[:1].isalpha():  # not even a method: TLS, for one, where there is no certificate
+            raise BadRequest("this is not HTTP")
+        end = self.data.find(HEAD_END)
+        if (end if end >= 0 else len(self.data)) > self._max_head_bytes:
+            raise BadRequest("request head too large", 431)
+        if end < 0:
+            return None
+        head = parse_head(self.data[:end])
+        self.data = self.data[end + len(HEAD_END) :]
+        return head
 
 
 class IncomingBody(Protocol):

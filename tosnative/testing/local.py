@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tosnative.testing.address import Address, LocalCredentials
 from tosnative.testing.arrivals import RequestRecord
@@ -18,16 +18,16 @@ from tosnative.testing.control import Control, Settings
 from tosnative.testing.faults import Action, Hook, Rule
 from tosnative.testing.messages import Buffer, ServerOptions
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 class LocalTos(Address):
     """A TOS server on this machine, from construction until `close` or the end of the `with` block.
 
-        with LocalTos(bucket="demo") as tos:
-            tos.put("demo", "greeting.txt", b"hello")
-            client = SomeClient(tos.endpoint, tos.region, tos.ak, tos.sk)
+    >>> with LocalTos(bucket="demo") as tos:
+    ...     tos.put("demo", "greeting.txt", b"hello")
+    ...     tos.endpoint.startswith("http://127.0.0.1:")
+    ...     tos.keys("demo")
+    True
+    ['greeting.txt']
 
     It listens on `host` (loopback unless told otherwise), on `port` (0: any free one), and holds everything in memory
     unless `root` names a directory. `bucket` and `buckets` are created, `hns_buckets` with directories. `process=True`
@@ -137,6 +137,11 @@ class LocalTos(Address):
         self._live.clear_requests()
 
     @property
+    def pid(self) -> int:
+        """The process that serves: this one, or the server's own."""
+        return self._live.pid
+
+    @property
     def connections(self) -> int:
         """How many connections are open now."""
         return self._live.connections()
@@ -166,7 +171,7 @@ class LocalTos(Address):
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> LocalTos:
         return self
 
     def __exit__(
@@ -226,8 +231,12 @@ class ScriptedFaults:
     ) -> Fault:
         """Put a rule in force. Which requests: see `Rule`; what happens to them: the fields of `Action`.
 
-        tos.faults.add(method="GET", key="shards/*", times=2, status=503, retry_after_s=1)
-        tos.faults.add(delay_s=LogNormal(median_s=0.02, p99_s=0.5), probability=0.5)
+        >>> from tosnative.testing import LogNormal
+        >>> with LocalTos(bucket="demo", seed=1) as tos:
+        ...     trouble = tos.faults.add(method="GET", key="shards/*", times=2, status=503, retry_after_s=1)
+        ...     tail = tos.faults.add(delay_s=LogNormal(median_s=0.02, p99_s=0.5), probability=0.5)
+        ...     trouble.hits
+        0
         """
         rule = Rule(Action(**action), method, bucket, key, query_has, reused, skip, times, probability, for_s)
         return Fault(self._tos, self._tos._live.add_fault(rule))
