@@ -1,0 +1,351 @@
+"""What readers do when something goes wrong: never a wrong byte, always an error that says what happened."""
+
+import gc
+import io
+import multiprocessing
+import os
+import pickle
+import random
+import re
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+
+from tosnative import reaper
+from tosnative.client import TosClient
+from tosnative.config import ReaderType, TosClientConfig
+from tosnative.errors import (
+    TosChangedError,
+    TosException,
+    TosIntegrityError,
+    TosNotFoundError,
+    TosUnavailableError,
+)
+from tosnative.reader import TosObjectReader
+from tosnative.testing import LocalTos
+
+PART = 1 << 20
+OLD = random.Random(1).randbytes(6 * PART + 5)
+NEW = random.Random(2).randbytes(6 * PART + 5)
+KINDS = list(ReaderType)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[LocalTos]:
+    with LocalTos(bucket="demo") as made:
+        yield made
+
+
+@pytest.fixture
+def tos(server: LocalTos) -> LocalTos:
+    server.faults.clear()
+    server.put("demo", "big", OLD)
+    server.put("demo", "small", OLD[:1000])
+    server.clear_requests()
+    return server
+
+
+def make(tos: LocalTos, retries: int | None = 1) -> TosClient:
+    config = TosClientConfig(part_size=PART, max_retry_count=retries)
+    return TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config)
+
+
+@pytest.fixture
+def client(tos: LocalTos) -> Iterator[TosClient]:
+    with make(tos) as made:
+        yield made
+        assert made.budget.used == 0
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for another thread or process; the test's own timeout is the limit."""
+    while not condition():
+        time.sleep(0.005)
+
+
+# -- the object changes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replaced_between_two_ranges(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        assert reader.read(100) == OLD[:100]
+        tos.put("demo", "big", NEW)
+        with pytest.raises(TosChangedError, match="tos://demo/big"):
+            reader.read()
+        assert reader.tell() == 100
+        with pytest.raises(TosChangedError):
+            reader.readinto(bytearray(4 * PART))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [1000, len(OLD)])
+def test_replaced_after_the_listing(tos: LocalTos, client: TosClient, kind: ReaderType, size: int) -> None:
+    key = "small" if size == 1000 else "big"
+    meta = client.list_page("demo", key).objects[0]
+    listed = {"size": meta.size, "etag": meta.etag, "crc64": meta.crc64, "reader_type": kind}
+    tos.put("demo", key, NEW[: size - 1])
+    with TosObjectReader(client, "demo", key, **listed) as reader:
+        assert reader.size == size  # nobody has asked the service yet
+        assert reader.read() == NEW[: size - 1]
+        assert (reader.size, reader.verified) == (size - 1, True)
+    with TosObjectReader(client, "demo", key, **listed) as reader:
+        assert reader.seek(-5, io.SEEK_END) == size - 6
+        assert reader.read() == NEW[size - 6 : size - 1]
+    with TosObjectReader(client, "demo", key, pin=True, **listed) as reader, pytest.raises(TosChangedError):
+        reader.read()
+
+
+def test_replaced_after_pickling(tos: LocalTos, client: TosClient) -> None:
+    with TosObjectReader(client, "demo", "big") as reader:
+        reader.read(10)
+        sent = pickle.dumps(reader)
+    tos.put("demo", "big", NEW)
+    with pickle.loads(sent) as arrived, pytest.raises(TosChangedError):
+        arrived.read()
+
+
+# -- the bytes are wrong
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("known", [True, False])
+def test_one_flipped_byte_of_a_small_object(tos: LocalTos, client: TosClient, kind: ReaderType, known: bool) -> None:
+    once = tos.faults.add(method="GET", times=1, flip_byte_at=500)
+    with TosObjectReader(client, "demo", "small", size=1000 if known else None, reader_type=kind) as reader:
+        assert reader.read() == OLD[:1000]
+        assert reader.verified
+    assert once.hits == 1
+    tos.faults.add(method="GET", flip_byte_at=500)
+    with TosObjectReader(client, "demo", "small", reader_type=kind) as reader:
+        with pytest.raises(TosIntegrityError, match="tos://demo/small"):
+            reader.read()
+        assert not reader.verified
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_byte_of_one_range(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+    tos.faults.add(method="GET", skip=2, times=1, flip_byte_at=3)
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        with pytest.raises(TosIntegrityError, match="tos://demo/big"):
+            reader.read()
+        assert not reader.verified
+        with pytest.raises(TosIntegrityError):
+            reader.readinto(bytearray(5 * PART))
+    with TosObjectReader(client, "demo", "big", reader_type=kind) as reader:
+        assert reader.read() == OLD
+
+
+def test_no_checksum_to_be_had(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(method="GET", crc="missing")
+    with TosObjectReader(client, "demo", "big") as reader:
+        assert reader.read() == OLD
+        assert (reader.verified, reader.crc64) == (False, None)
+    meta = client.head("demo", "big")
+    with TosObjectReader(client, "demo", "big", size=meta.size, etag=meta.etag, crc64=meta.crc64) as reader:
+        assert reader.read() == OLD
+        assert reader.verified  # by the listing's
+
+
+def test_checksums_switched_off(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(method="GET", crc="wrong")
+    with TosObjectReader(client, "demo", "big", enable_crc=False) as reader:
+        assert reader.read() == OLD
+        assert not reader.verified
+
+
+# -- the service fails
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_absent_object(client: TosClient, kind: ReaderType) -> None:
+    with TosObjectReader(client, "demo", "absent", reader_type=kind) as reader:
+        for call in (reader.read, reader.readline, lambda: reader.readinto(bytearray(9 * PART)), lambda: reader.size):
+            with pytest.raises(TosNotFoundError, match="tos://demo/absent"):
+                call()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_after_a_failure_the_call_can_be_repeated(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+    trouble = tos.faults.add(method="GET", skip=1, status=503, code="ServiceUnavailable")
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        assert reader.read(10) == OLD[:10]
+        with pytest.raises(TosUnavailableError):
+            reader.read()
+        assert reader.tell() == 10
+        trouble.remove()
+        assert reader.read() == OLD[10:]
+
+
+def test_read_repeats_the_failure_of_readinto_once(tos: LocalTos, client: TosClient) -> None:
+    trouble = tos.faults.add(method="GET", status=503)
+    with TosObjectReader(client, "demo", "big") as reader:
+        with pytest.raises(TosUnavailableError) as first:
+            reader.readinto(bytearray(5000))
+        with pytest.raises(TosUnavailableError) as second:
+            reader.read(5000)
+        assert second.value is first.value
+        with pytest.raises(TosUnavailableError):
+            reader.readinto(bytearray(5000))
+        trouble.remove()
+        assert reader.read(10) == OLD[:10]  # not what readinto() was asked for: an ordinary call
+
+
+@pytest.mark.parametrize("skip", [0, 1, 2, 4])
+def test_torch_load_while_the_service_fails(tos: LocalTos, client: TosClient, skip: int) -> None:
+    file = io.BytesIO()
+    torch.save([torch.zeros(300_000) for _ in range(5)], file)
+    tos.put("demo", "model.pt", file.getvalue())
+    for _ in range(5):
+        tos.faults.clear()
+        tos.faults.add(method="GET", key="model.pt", skip=skip, status=503, code="ServiceUnavailable")
+        reader = TosObjectReader(client, "demo", "model.pt")
+        with reader, pytest.raises(TosUnavailableError, match=re.escape("tos://demo/model.pt")):
+            torch.load(reader, weights_only=True)
+
+
+# -- interruptions
+
+
+class Interrupted(BaseException):
+    """Raised by a signal handler, as Ctrl-C raises KeyboardInterrupt."""
+
+
+@pytest.fixture
+def interrupt() -> Iterator[Callable[[Callable[[], bool]], None]]:
+    """interrupt(condition): as soon as that holds, the main thread is interrupted once."""
+
+    def handler(number: int, frame: object) -> None:
+        raise Interrupted
+
+    threads: list[threading.Thread] = []
+
+    def start(condition: Callable[[], bool]) -> None:
+        def wait_and_send() -> None:
+            until(condition)
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+        threads.append(threading.Thread(target=wait_and_send))
+        threads[-1].start()
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    yield start
+    for thread in threads:
+        thread.join()
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("size", [100, 5 * PART])
+def test_an_interrupted_read_leaves_the_reader_usable(
+    tos: LocalTos, client: TosClient, kind: ReaderType, size: int, interrupt: Callable[[Callable[[], bool]], None]
+) -> None:
+    silence = tos.faults.add(method="GET", skip=1, stall_after_bytes=50)
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        assert reader.read(10) == OLD[:10]
+        reader.seek(PART)
+        buffer = bytearray(size)
+        interrupt(lambda: silence.hits > 0)
+        with pytest.raises(Interrupted):
+            reader.readinto(buffer)
+        before = bytes(buffer)
+        assert (reader.tell(), client.budget.used <= (19 + 1) * PART) == (PART, True)
+        silence.remove()
+        reader.seek(PART + 5)
+        assert reader.read(50) == OLD[PART + 5 : PART + 55]
+        assert reader.readinto(memoryview(bytearray(size))) == min(size, len(OLD) - PART - 55)
+        assert buffer == before  # nobody wrote into it any more
+
+
+def test_torch_load_interrupted(
+    tos: LocalTos, client: TosClient, interrupt: Callable[[Callable[[], bool]], None]
+) -> None:
+    file = io.BytesIO()
+    torch.save([torch.zeros(300_000) for _ in range(5)], file)
+    tos.put("demo", "model.pt", file.getvalue())
+    silence = tos.faults.add(method="GET", skip=2, hang="before")
+    interrupt(lambda: silence.hits > 0)
+    with TosObjectReader(client, "demo", "model.pt") as reader, pytest.raises(Interrupted):
+        torch.load(reader, weights_only=True)
+
+
+# -- dropped, forked, handed over
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_dropped_without_close(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+    reader = TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=200_000)
+    reader.read(10)
+    silence = tos.faults.add(method="GET", stall_after_bytes=10)
+    if kind is ReaderType.RANGED:
+        silence.remove()
+        reader.seek(PART)
+        reader.read(10)
+    if kind is ReaderType.SEQUENTIAL:
+        reader.read(PART // 2)
+        until(lambda: silence.hits > 0)
+    assert (client.budget.used > 0) == (kind is not ReaderType.DIRECT)
+    del reader
+    gc.collect()
+    until(lambda: client.budget.used == 0)
+    reaper.drain()
+
+
+def test_dropped_before_its_first_request_is_done(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(method="GET", hang="before")
+    first = (reader := TosObjectReader(client, "demo", "big")).begin()
+    assert first is not None
+    client.submit([first])
+    del reader
+    gc.collect()
+    until(lambda: first.done)
+    with pytest.raises(TosException, match="cancelled"):
+        first.wait()
+
+
+def test_collected_in_a_thread_that_holds_the_budgets_lock(client: TosClient) -> None:
+    reader = TosObjectReader(client, "demo", "big")
+    for _ in range(30):
+        reader.read(50_000)
+    with client.budget._lock:
+        del reader
+        gc.collect()
+    until(lambda: client.budget.used == 0)
+
+
+def _in_child(reader: TosObjectReader, pipe: Connection) -> None:
+    pipe.send(reader.read())
+    reader.close()
+    pipe.send(os.getpid())
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_read_on_in_another_process(tos: LocalTos, client: TosClient, kind: ReaderType, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        assert reader.read(PART + 10) == OLD[: PART + 10]  # with SEQUENTIAL, parts are in flight at the fork
+        here, there = context.Pipe()
+        child = context.Process(target=_in_child, args=(reader, there))
+        child.start()
+        assert reader.read(PART) == OLD[PART + 10 : 2 * PART + 10]
+        assert here.recv() == OLD[PART + 10 :]
+        assert here.recv() == child.pid
+        child.join()
+        assert child.exitcode == 0
+        assert reader.read() == OLD[2 * PART + 10 :]
+
+
+def test_handed_to_another_thread(client: TosClient) -> None:
+    got: list[bytes] = []
+    with TosObjectReader(client, "demo", "big") as reader:
+        for _ in range(8):
+            thread = threading.Thread(target=lambda: got.append(reader.read(PART)))
+            thread.start()
+            thread.join()
+    assert b"".join(got) == OLD
