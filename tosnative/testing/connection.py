@@ -176,9 +176,8 @@ class Connection:
         return None
 
     def _receive(self) -> tuple[int | None, bytes]:
-        scratch = self.server.scratch
-        n = self.transport.recv_into(scratch)
-        return n, bytes(scratch[:n]) if n else b""
+        n = self.transport.recv_into(self.server.scratch)
+        return n, bytes(self.server.scratch[:n]) if n else b""
 
     def _on_eof(self) -> None:
         # A client may close its sending side and still want its answer; one that never comes is not waited for.
@@ -317,6 +316,5 @@ class Connection:
         if isinstance(self.transport, transport.TlsTransport):
             self.transport.say_goodbye()
         self.sock.shutdown(socket.SHUT_WR)
-        self._unread.take_all()
         self.state = State.DRAIN
         return self.after(DRAIN_S, self.close)
