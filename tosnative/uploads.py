@@ -96,7 +96,7 @@ class ObjectUpload:
                 if len(found) == size:
                     return found
                 self._give(len(found))  # parts have grown
-            elif len(self._flying) < self._limit and self._take(size, not self._flying):
+            elif len(self._flying) <= self._limit and self._take(size, not self._flying):
                 return allocate(size)
             else:
                 self._settle(self._flying.popleft())
@@ -106,6 +106,8 @@ class ObjectUpload:
         if self.upload_id is None:
             self._begin()
         assert self.upload_id is not None
+        while len(self._flying) >= self._limit:
+            self._settle(self._flying.popleft())
         data = buffer[:size]
         crc = crc64_.update(data) if self.check else None
         upload = self.client.upload_part(self.bucket, self.key, self.upload_id, self._number, data, crc)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["TosObjectWriter"]
 
 _AUDIT = logging.getLogger("tosnative.audit")
+_NOTHING = memoryview(bytearray())
 
 
 class TosObjectWriter(io.BufferedIOBase):
@@ -62,7 +63,7 @@ class TosObjectWriter(io.BufferedIOBase):
         self._upload = ObjectUpload(client, bucket, key, plan, check, content_type, forbid_overwrite)
         self._pid = os.getpid()
         self._buffer: memoryview | None = None
-        self._view = memoryview(b"")  # of the buffer
+        self._view = _NOTHING  # the buffer, or nothing
         self._used = 0
         self._written = 0
         self._meta: TosObjectMeta | None = None
@@ -268,7 +269,7 @@ class TosObjectWriter(io.BufferedIOBase):
 
     def _drop_buffer(self, state: str) -> None:
         self._state = state
-        self._buffer, self._view, self._used = None, memoryview(b""), 0
+        self._buffer, self._view, self._used = None, _NOTHING, 0
         if state != "open":
             self._in_flight_before = None
 
