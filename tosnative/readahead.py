@@ -247,6 +247,9 @@ class SequentialFill:
         cell = pos // self._size
         end = self._end_of(cell)
         part = self._parts.get(cell)
+        if part is not None and part.download is not None and part.download.error is not None:
+            self._drop(cell)  # failed before anybody wanted it: this read has a deadline of its own
+            part = None
         if part is None:
             if stop >= end and (end - pos >= BIG or end - pos >= self._size):
                 straight = self._version.range(pos, end, into[: end - pos])
