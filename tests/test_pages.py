@@ -1,0 +1,110 @@
+"""Pages of listings: read as the service writes them; anything else is a TosIntegrityError and nothing else."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tosnative.errors import TosIntegrityError
+from tosnative.pages import ListPage, parse_page
+
+ITEM = {
+    "Key": "a/b",
+    "Size": 5,
+    "ETag": '"abc"',
+    "HashCrc64ecma": "7",
+    "LastModified": "2026-01-02T03:04:05.250Z",
+    "StorageClass": "STANDARD",
+}
+
+
+def page(**fields: Any) -> bytes:
+    return json.dumps({"Contents": [ITEM], **fields}).encode()
+
+
+def test_a_page_is_read() -> None:
+    found = parse_page("bkt", page(CommonPrefixes=[{"Prefix": "p/"}], IsTruncated=True, NextContinuationToken="t"))
+    (meta,) = found.objects
+    assert (meta.bucket, meta.key, meta.size, meta.etag, meta.crc64) == ("bkt", "a/b", 5, "abc", 7)
+    assert meta.last_modified == 1767323045.25
+    assert (found.prefixes, found.token) == (["p/"], "t")
+
+
+def test_what_may_be_missing_may_be_missing() -> None:
+    assert parse_page("bkt", b"{}") == ListPage()
+    assert parse_page("bkt", b'{"Contents": null, "CommonPrefixes": null, "IsTruncated": false}') == ListPage()
+    (meta,) = parse_page("bkt", b'{"Contents": [{"Key": "a", "Size": 0, "ETag": "e", "HashCrc64ecma": ""}]}').objects
+    assert (meta.crc64, meta.last_modified) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"Contents": [{**ITEM, "Size": "5"}]},
+        {"Contents": [{**ITEM, "Size": -1}]},
+        {"Contents": [{**ITEM, "Size": 1e400}]},
+        {"Contents": [{**ITEM, "Size": True}]},
+        {"Contents": [{**ITEM, "Key": 7}]},
+        {"Contents": [{**ITEM, "Key": ""}]},
+        {"Contents": [{**ITEM, "Key": "\ud800"}]},
+        {"Contents": [{**ITEM, "ETag": None}]},
+        {"Contents": [{**ITEM, "HashCrc64ecma": "-1"}]},
+        {"Contents": [{**ITEM, "HashCrc64ecma": 1 << 64}]},
+        {"Contents": [{**ITEM, "HashCrc64ecma": 1e400}]},
+        {"Contents": [{**ITEM, "LastModified": "yesterday"}]},
+        {"Contents": {"Key": "a"}},
+        {"Contents": ["a"]},
+        {"CommonPrefixes": [{"Prefix": None}]},
+        {"IsTruncated": True},
+        {"IsTruncated": True, "NextContinuationToken": ""},
+    ],
+)
+def test_a_page_that_is_none_says_so(fields: dict[str, Any]) -> None:
+    with pytest.raises(TosIntegrityError, match="is no listing") as caught:
+        parse_page("bkt", page(**fields), "pre")
+    assert caught.value.error.bucket == "bkt"
+    assert caught.value.error.key == "pre"
+
+
+@pytest.mark.parametrize("document", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"<html>", b"[" * 100_000, b"9" * 10_000])
+def test_documents_that_are_no_pages(document: bytes) -> None:
+    with pytest.raises(TosIntegrityError):
+        parse_page("bkt", document)
+
+
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just("2026-01-01T00:00:00Z"),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["Contents", "Key", "Size", "ETag", "HashCrc64ecma", "LastModified", "CommonPrefixes", "Prefix",
+                 "IsTruncated", "NextContinuationToken"]
+            ),
+            inner,
+            max_size=6,
+        )
+    ),
+    max_leaves=15,
+)  # fmt: skip
+
+
+@given(ANY)
+def test_any_json_is_a_page_or_a_tos_integrity_error(value: Any) -> None:
+    try:
+        found = parse_page("bkt", json.dumps(value).encode())
+    except TosIntegrityError:
+        return
+    for meta in found.objects:
+        assert isinstance(meta.key, str)
+        assert isinstance(meta.size, int)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_page_or_a_tos_integrity_error(document: bytes) -> None:
+    try:
+        parse_page("bkt", document)
+    except TosIntegrityError:
+        pass
