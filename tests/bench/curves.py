@@ -1,0 +1,117 @@
+"""Throughput against the number in flight and against the size of the objects, ours, the peer's and the bare loop's."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from compare import Bench, rate
+from contents import MIB, SIZES
+from rows import Row, Settings
+
+ROUNDS = 3
+SERIES_BYTES = 256 * MIB
+SHORT_SERIES_BYTES = 1 * MIB
+IN_FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Where the best number in flight is looked for. object_bytes None: the 100 KiB of the table."""
+
+    name: str
+    place: str
+    object_bytes: int | None = None
+    deepest: int = 512
+
+
+CONDITIONS = (
+    Condition("100 KiB at once", "near"),
+    Condition("100 KiB after 20 ms", "far"),
+    Condition("100 KiB after 20 ms, 1 % after 1 s", "stalls"),
+    Condition("4 KiB at once", "near", 4 << 10),
+    Condition("64 MiB at once", "near", 64 << 20, deepest=16),
+)
+
+
+def measure_curves(bench: Bench, short: bool) -> list[dict[str, Any]]:
+    """The curves. A point is {"x": ..., side: rate}, the median of the rounds; x None stands for a side's defaults."""
+    bench = dataclasses.replace(bench, pairs=1 if short else ROUNDS)
+    found = []
+    for condition in CONDITIONS[:2] if short else CONDITIONS:
+        depths = [depth for depth in IN_FLIGHT[3 if short else 0 :: 4 if short else 1] if depth <= condition.deepest]
+        points = [point(bench, condition, depth, at_depth(condition, depth)) for depth in depths]
+        points.append(point(bench, condition, None, as_it_comes(condition)))
+        found.append({"name": condition.name, "x": "in flight", "unit": "objects/s", "points": points})
+    for place in ("near",) if short else ("near", "far"):
+        conditions = [Condition("", place, size) for size in (SIZES[:1] if short else SIZES)]
+        points = [point(bench, condition, condition.object_bytes, tuned(condition)) for condition in conditions]
+        found.append({"name": f"size of objects, {place}", "x": "bytes", "unit": "MiB/s", "points": points})
+    return found
+
+
+def few(condition: Condition, depth: int) -> Settings:
+    """Fewer objects where they come one after the other from far away."""
+    return {"objects": 200} if depth < 8 and condition.place != "near" else {}
+
+
+def at_depth(condition: Condition, depth: int) -> dict[str, Settings]:
+    same = {**sized(condition), **few(condition, depth)}
+    peer = {"prefetch_concurrency": depth, "shared_prefetch_tasks": max(32, depth)}
+    return {
+        "ours": {"prefetch_concurrency": depth, **same},
+        "peer": {**peer, **same},
+        "limit": {"connections": depth, **same},
+    }
+
+
+def as_it_comes(condition: Condition) -> dict[str, Settings]:
+    return {"ours": sized(condition), "peer": {**sized(condition), **few(condition, 1)}}
+
+
+def tuned(condition: Condition) -> dict[str, Settings]:
+    """Ours as it comes; the peer at a setting that is good for it nearly everywhere."""
+    same = sized(condition)
+    good = {"prefetch_concurrency": 64, "shared_prefetch_tasks": 128}
+    return {"ours": same, "peer": {**good, **same}, "limit": {"connections": 32, **same}}
+
+
+def sized(condition: Condition) -> Settings:
+    return {} if condition.object_bytes is None else {"object_bytes": condition.object_bytes}
+
+
+def point(bench: Bench, condition: Condition, x: int | None, settings: dict[str, Settings]) -> dict[str, Any]:
+    unit = "MiB/s" if x is not None and x == condition.object_bytes else "objects/s"
+    sides = {name: (one,) for name, one in settings.items() if name in bench.sides}
+    result = bench.row(Row(f"{condition.name or condition.place}, {x}", "iterable", condition.place, unit, sides))
+    measured: dict[str, Any] = {"x": x}
+    for name, side in result["sides"].items():
+        rates = [value for run in side["runs"] if (value := rate(run, unit)) is not None]
+        measured[name] = median(rates) if rates else None
+    return measured
+
+
+def summary(curves: list[dict[str, Any]]) -> list[str]:
+    """How near our defaults come to the best number in flight that could be set by hand."""
+    lines = []
+    for curve in curves:
+        by_hand = [(p["ours"], p["x"]) for p in curve["points"] if p["x"] is not None and p.get("ours")]
+        default = next((p.get("ours") for p in curve["points"] if p["x"] is None), None)
+        if default and by_hand:
+            best, depth = max(by_hand)
+            lines.append(
+                f"{curve['name']}: the defaults reach {default / best:.2f} of the best setting ({depth} in flight)"
+            )
+    return lines
+
+
+def curve_table(curve: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Head and lines."""
+    sides = ("ours", "peer", "limit")
+    lines = [
+        ("defaults" if p["x"] is None else str(p["x"]), *(f"{p[side]:,.0f}" if p.get(side) else "-" for side in sides))
+        for p in curve["points"]
+    ]
+    return (curve["x"], *(f"{side}, {curve['unit']}" for side in sides)), lines
