@@ -1,0 +1,321 @@
+"""Retry, hedging, concurrency, budget: pure decisions with a given clock and given random numbers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tosnative import errors
+from tosnative.wire.budget import Budget
+from tosnative.wire.concurrency import Limit
+from tosnative.wire.hedge import HedgePolicy
+from tosnative.wire.retry import Attempts, Failure, Kind, RetryBudget, RetryPolicy, is_expired
+
+POLICY = RetryPolicy(deadline_s=300.0)
+
+
+def free() -> RetryBudget:
+    return RetryBudget(rate_per_s=1e9)
+
+
+def decide(
+    attempts: Attempts, failure: Failure, now: float = 0.0, random: float = 0.5, policy: RetryPolicy = POLICY
+) -> float | None:
+    return attempts.decide(policy, failure, now, random, free())
+
+
+BROKEN = Failure(Kind.BROKEN, "the connection broke")
+
+
+@given(st.integers(0, 40), st.floats(0, 1, exclude_max=True))
+def test_full_jitter_within_a_cap(count: int, random: float) -> None:
+    attempts = Attempts(0.0, vain=count)
+    delay = decide(attempts, BROKEN, random=random)
+    assert delay is not None
+    assert 0 <= delay <= min(8.0, 0.1 * 2 ** min(count, 16))
+    assert delay == pytest.approx(random * min(8.0, 0.1 * 2 ** min(count, 16)))
+
+
+@given(st.floats(0, 60), st.floats(0, 1, exclude_max=True))
+def test_retry_after_is_honoured_and_spread(seconds: float, random: float) -> None:
+    failure = Failure(Kind.STATUS, "slow down", status=503, retry_after_s=seconds)
+    delay = decide(Attempts(0.0), failure, random=random)
+    assert delay is not None
+    assert seconds <= delay <= seconds + max(0.25 * seconds, 0.1)
+
+
+def test_the_deadline_ends_it_and_counts_the_wait() -> None:
+    attempts = Attempts(100.0)
+    assert decide(attempts, BROKEN, now=399.0) is not None
+    assert decide(attempts, BROKEN, now=400.1) is None
+    later = Failure(Kind.STATUS, "slow down", status=429, retry_after_s=250)
+    assert decide(Attempts(0.0), later, now=10.0) is not None
+    assert decide(Attempts(0.0), later, now=60.0) is None
+
+
+def test_a_transfer_that_moves_on_is_not_given_up_for_its_age() -> None:
+    attempts = Attempts(0.0, vain=9, count=9)
+    attempts.progressed(1000.0)
+    assert decide(attempts, BROKEN, now=1000.0, random=1.0) == pytest.approx(0.1)
+    assert decide(attempts, BROKEN, now=1299.0) is not None
+    assert decide(attempts, BROKEN, now=1301.0) is None
+
+
+@given(st.integers(0, 5))
+def test_max_retry_count_bounds_it_exactly(most: int) -> None:
+    policy = RetryPolicy(max_retries=most)
+    attempts = Attempts(0.0)
+    delays = [decide(attempts, BROKEN, policy=policy) for _ in range(most + 1)]
+    assert None not in delays[:-1]
+    assert delays[-1] is None
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+def test_answers_that_may_be_different_next_time(status: int) -> None:
+    assert decide(Attempts(0.0), Failure(Kind.STATUS, "no", status=status)) is not None
+
+
+@pytest.mark.parametrize("status", [301, 304, 400, 401, 403, 404, 405, 409, 411, 412, 416, 501])
+def test_answers_that_will_not(status: int) -> None:
+    assert decide(Attempts(0.0), Failure(Kind.STATUS, "no", status=status)) is None
+
+
+def test_the_one_400_that_may_be_repeated() -> None:
+    assert decide(Attempts(0.0), Failure(Kind.STATUS, "no", status=400, ec="0005-00000044")) is not None
+
+
+@pytest.mark.parametrize("kind", [Kind.FINAL, Kind.CHANGED, Kind.REFUSED])
+def test_what_is_final_is_final(kind: Kind) -> None:
+    assert decide(Attempts(0.0), Failure(kind, "no")) is None
+
+
+def test_a_stale_connection_is_replaced_at_once_and_not_counted() -> None:
+    attempts = Attempts(0.0)
+    stale = Failure(Kind.STALE, "closed")
+    policy = RetryPolicy(max_retries=0)
+    assert [decide(attempts, stale, policy=policy) for _ in range(4)] == [0.0, 0.0, 0.0, None]
+    assert attempts.causes == []
+
+
+def test_an_endpoint_that_never_answered_is_given_up_in_seconds() -> None:
+    never = Failure(Kind.CONNECT, "refused", reached=False)
+    attempts = Attempts(0.0)
+    assert decide(attempts, never, now=5.9) is not None
+    assert decide(attempts, never, now=6.1) is None
+    assert decide(Attempts(0.0), Failure(Kind.CONNECT, "refused", reached=True), now=200.0) is not None
+
+
+def test_credentials_are_refreshed_at_most_twice_and_at_once() -> None:
+    expired = Failure(Kind.EXPIRED, "expired", status=403, code="ExpiredToken")
+    attempts = Attempts(0.0)
+    assert [decide(attempts, expired) for _ in range(3)] == [0.0, 0.0, None]
+    assert is_expired("ExpiredToken")
+    assert not is_expired("AccessDenied")
+
+
+@pytest.mark.parametrize("kind", [Kind.CORRUPT, Kind.PROTOCOL])
+def test_wrong_bytes_are_bad_luck_five_times(kind: Kind) -> None:
+    attempts = Attempts(0.0)
+    delays = [decide(attempts, Failure(kind, "no")) for _ in range(6)]
+    assert None not in delays[:5]
+    assert delays[5] is None
+
+
+def test_an_attempt_that_was_not_made_can_be_taken_back() -> None:
+    attempts = Attempts(0.0)
+    decide(attempts, BROKEN)
+    decide(attempts, BROKEN)
+    attempts.take_back()
+    assert (attempts.count, attempts.vain, len(attempts.causes)) == (1, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind"),
+    [
+        (Failure(Kind.CONNECT, "no"), errors.TosConnectionError),
+        (Failure(Kind.REFUSED, "no"), errors.TosConnectionError),
+        (Failure(Kind.BROKEN, "no"), errors.TosConnectionError),
+        (Failure(Kind.STALE, "no"), errors.TosConnectionError),
+        (Failure(Kind.SLOW, "no"), errors.TosTimeoutError),
+        (Failure(Kind.CORRUPT, "no"), errors.TosIntegrityError),
+        (Failure(Kind.PROTOCOL, "no"), errors.TosIntegrityError),
+        (Failure(Kind.STATUS, "no", status=503), errors.TosUnavailableError),
+        (Failure(Kind.EXPIRED, "no", status=403, code="ExpiredToken"), errors.TosAccessError),
+        (Failure(Kind.CHANGED, "no", exception=errors.TosChangedError("no")), errors.TosChangedError),
+        (Failure(Kind.FINAL, "no"), errors.TosException),
+    ],
+)
+def test_every_kind_ends_in_its_error(failure: Failure, kind: type[errors.TosException]) -> None:
+    attempts = Attempts(10.0, causes=["first", "second"])
+    error = attempts.exception(failure, 12.5, "GET", "bkt", "key")
+    assert type(error) is kind
+    assert (error.error.bucket, error.error.key, error.error.elapsed_s) == ("bkt", "key", 2.5)
+    assert "gave up after 3 attempts in 2.5 s, earlier: first; second" in str(error)
+
+
+def test_every_kind_of_failure_has_been_thought_of() -> None:
+    assert {kind.name for kind in Kind} == {
+        *(
+            "STALE",
+            "CONNECT",
+            "REFUSED",
+            "BROKEN",
+            "SLOW",
+            "STATUS",
+            "EXPIRED",
+            "CORRUPT",
+            "PROTOCOL",
+            "CHANGED",
+            "FINAL",
+        )
+    }
+
+
+# -- the retry budget of a process
+
+
+def test_a_burst_is_free_and_the_rest_is_spaced() -> None:
+    budget = RetryBudget(rate_per_s=10, burst=5, earned_by_success=0.5)
+    assert [budget.delay(0.0) for _ in range(5)] == [0.0] * 5
+    assert [budget.delay(0.0) for _ in range(3)] == pytest.approx([0.1, 0.2, 0.3])
+    assert budget.delay(0.4) == 0.0, "time pays"
+    budget.delay(0.4)
+    for _ in range(6):
+        budget.succeeded()
+    assert budget.delay(0.4) == 0.0, "success pays"
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=300))
+def test_retries_leave_no_faster_than_the_rate(pauses: list[float]) -> None:
+    budget = RetryBudget(rate_per_s=10, burst=5)
+    now, leaves = 0.0, []
+    for pause in pauses:
+        now += pause
+        leaves.append(now + budget.delay(now))
+    for at, moment in enumerate(leaves):
+        recent = sum(1 for other in leaves[: at + 1] if moment - 1.0 < other <= moment)
+        assert recent <= 5 + 10 + 1
+
+
+# -- hedging
+
+
+def test_nothing_is_late_before_enough_is_known() -> None:
+    policy = HedgePolicy(5)
+    for _ in range(31):
+        policy.answered(0.1)
+    assert policy.delay is None
+    policy.answered(0.1)
+    assert policy.delay == pytest.approx(0.15)
+
+
+def test_late_is_past_the_p95_by_a_margin_and_never_below_a_floor() -> None:
+    policy = HedgePolicy(5)
+    for _ in range(128):
+        policy.answered(0.0001)
+    assert policy.delay == 0.01
+    for number in range(128):
+        policy.answered(1.0 if number % 10 == 0 else 0.1)  # one in ten: the p95 itself is slow
+    assert policy.delay == pytest.approx(1.5)
+
+
+@given(st.integers(0, 100), st.integers(0, 2000))
+def test_hedges_stay_within_their_share(percent: int, answers: int) -> None:
+    policy = HedgePolicy(percent)
+    raced = 0
+    for _ in range(answers):
+        policy.answered(0.1)
+        raced += policy.allow()
+    assert raced <= answers * percent / 100 + 1e-6
+
+
+def test_zero_percent_never_races() -> None:
+    policy = HedgePolicy(0)
+    for _ in range(200):
+        policy.answered(0.1)
+    assert policy.delay is None
+    assert not policy.allow()
+
+
+# -- concurrency
+
+
+def settle(limit: Limit, seconds: float, answers: int = 3200, busy: bool = True) -> int:
+    for _ in range(answers):
+        limit.answered(seconds, busy)
+    return limit.value
+
+
+def test_more_in_flight_while_the_latency_stays() -> None:
+    limit = Limit(256)
+    assert limit.value == 16
+    assert settle(limit, 0.02) == 256
+
+
+def test_less_when_it_grows() -> None:
+    limit = Limit(256)
+    settle(limit, 0.02)
+    for _ in range(30):
+        settle(limit, 0.2, 32)
+    assert limit.value < 100
+
+
+def test_no_growth_without_need() -> None:
+    limit = Limit(256)
+    assert settle(limit, 0.02, busy=False) == 16
+
+
+def test_complaints_halve_it_at_most_once_a_second_and_it_recovers() -> None:
+    limit = Limit(256)
+    settle(limit, 0.02)
+    for _ in range(50):
+        limit.throttled(10.0)
+    assert limit.value == 128
+    for second in range(11, 25):
+        limit.throttled(float(second))
+    assert limit.value == 1
+    assert settle(limit, 0.02, 32 * 300) == 256
+
+
+def test_a_fixed_limit_gives_way_to_complaints_only() -> None:
+    limit = Limit(4, fixed=True)
+    assert limit.value == 4
+    for _ in range(20):
+        settle(limit, 5.0, 32)
+    assert limit.value == 4
+    limit.throttled(0.0)
+    assert limit.value == 2
+    assert settle(limit, 0.1, 96) == 4
+
+
+@given(
+    st.integers(1, 300),
+    st.booleans(),
+    st.lists(st.tuples(st.floats(0, 100), st.booleans(), st.booleans()), max_size=400),
+)
+def test_the_limit_is_always_between_one_and_most(
+    most: int, fixed: bool, events: list[tuple[float, bool, bool]]
+) -> None:
+    limit = Limit(most, fixed)
+    for now, (seconds, busy, complaint) in enumerate(events):
+        limit.answered(seconds, busy)
+        if complaint:
+            limit.throttled(float(now))
+        assert 1 <= limit.value <= most
+
+
+# -- the byte budget
+
+
+@given(st.integers(1, 1000), st.lists(st.tuples(st.integers(0, 500), st.booleans()), max_size=40))
+def test_the_budget_counts_and_admits_the_head_of_a_line(limit: int, takes: list[tuple[int, bool]]) -> None:
+    budget = Budget(limit)
+    taken = []
+    for size, force in takes:
+        fits = budget.used + size <= limit
+        assert budget.take(size, force) is (force or fits)
+        if force or fits:
+            taken.append(size)
+        assert budget.used == sum(taken)
+    for size in taken:
+        budget.give(size)
+    assert budget.used == 0
