@@ -13,6 +13,7 @@ __all__ = ["BIG", "Room", "allocate", "as_bytes", "copy"]
 
 # From this many bytes on, a copy is worth giving up the GIL for (about 25 us of copying).
 BIG = 256 * 1024
+_HUGE = 4 << 20
 
 _PyBUF_SIMPLE, _PyBUF_READ, _PyBUF_WRITE = 0, 0x100, 0x200
 _memmove = ctypes.CDLL(None).memmove
@@ -90,18 +91,25 @@ def copy(into: memoryview, data: memoryview) -> None:
         _memmove(_address(into), _address(data), size)
 
 
+_madvise = ctypes.CDLL(None).madvise
+_madvise.restype, _madvise.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+
+
+def _want_huge_pages(address: int, size: int) -> None:
+    """Ask for a page fault for each 2 MiB instead of each 4 KiB: faults are a third of what fresh memory costs. A hint only."""
+    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+        _madvise(start, (address + size - start) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
+
+
 def allocate(size: int) -> memoryview:
     """`size` bytes of memory for data on its way. Not touched before use, unlike a bytearray; freed with its last view."""
     if size < BIG:
         return memoryview(bytearray(size))
     # Private: a shared mapping, which is mmap's default, would let a forked child write into the parent's buffers.
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            memory.madvise(mmap.MADV_HUGEPAGE)  # a fault for each 2 MiB instead of each 4 KiB
-        except OSError:
-            pass  # a kernel without huge pages
-    return memoryview(memory)
+    view = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    _want_huge_pages(_address(view), size)
+    return view
 
 
 class Room(NamedTuple):
@@ -125,6 +133,7 @@ _BYTES_HEAD = bytes.__basicsize__ - 1  # a bytes object: its head, its bytes, on
 def _fresh_room(size: int) -> Room:
     # Nobody else has seen this object yet, so filling it now is what PyBytes_FromStringAndSize(NULL, size) is for.
     data = bytes(size)
+    _want_huge_pages(id(data) + _BYTES_HEAD, size)
     return Room(_from_memory(id(data) + _BYTES_HEAD, size, _PyBUF_WRITE), lambda: data)
 
 
