@@ -1,0 +1,322 @@
+"""Write marathon: saves that are interrupted at a random request, in a random way, and what they leave behind.
+
+After each the key must be as it was before, or hold all of what was saved; and no upload may be left open, except by a
+process that was killed at once, whose upload `tosnative uploads --abort-older-than` must find and abort.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.marathon.connectors import OURS, PEER, Place
+from tests.marathon.figures import Progress
+from tests.marathon.shapes import RAW, SHAPES, STYLES, TORCH, digest
+from tests.marathon.writing import Ended
+from tosnative.testing import LocalTos
+from tosnative.testing.errors import ServiceError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BUCKET = "saves"
+SIGNALS = {
+    "exception": signal.SIGUSR1,
+    "sigterm": signal.SIGTERM,
+    "sigkill": signal.SIGKILL,
+    "fork": signal.SIGUSR2,
+    "fork_in_thread": signal.SIGUSR2,
+}
+# A save that takes longer has hung.
+_SAVE_S = 40.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How many saves, and what decides their crash points."""
+
+    seed: int = 1
+    saves: int = 40
+
+
+LONG = Plan(saves=500)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One save: of what, how, over an old object or not, and where it is struck by what.
+
+    request: the number of the save's request at which it happens, from 1. before: the service has not processed it;
+    otherwise it has, and the answer is lost. A fork happens while the request is slow.
+    """
+
+    shape: str
+    style: str
+    over_old: bool
+    kind: str
+    request: int
+    before: bool
+
+    def __str__(self) -> str:
+        when = "before" if self.before else "after"
+        old = "over an old object" if self.over_old else "on a new key"
+        return f"{self.kind} {when} request {self.request} of {self.shape} by {self.style} {old}"
+
+
+@dataclass
+class Outcomes:
+    """What the saves left behind. faults: each a broken promise; orphans: uploads whose id the client never learned."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    endings: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    left_by_kill: int = 0
+    aborted_by_janitor: int = 0
+    orphans: int = 0
+    struck: int = 0
+    hung: int = 0
+    slowest: tuple[float, str] = (0.0, "")
+
+    def figures(self) -> dict[str, Any]:
+        counts = {
+            name: getattr(self, name) for name in ("struck", "hung", "left_by_kill", "aborted_by_janitor", "orphans")
+        }
+        return {
+            "faults": len(self.faults),
+            "examples": self.faults[:5],
+            **counts,
+            "slowest": f"{self.slowest[0]:.1f} s: {self.slowest[1]}",
+            "states": dict(self.states),
+            "endings": dict(self.endings),
+        }
+
+
+class Saver:
+    """The program that saves some shapes, at the other end of two pipes."""
+
+    def __init__(self, place: Place, python: str, shapes: Iterable[str]) -> None:
+        spec = {"place": place.as_dict(), "shapes": list(shapes)}
+        command = [python, "-m", "tests.marathon.writing", json.dumps(spec)]
+        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.known: dict[str, list[str]] = self._said(60.0)["known"]
+
+    def start(self, **asked: Any) -> int:
+        """Start a save; returns its process id."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.flush()
+        return int(self._said(30.0)["pid"])
+
+    def ended(self, within_s: float) -> int | None:
+        """How the save ended, or None where it has not in this time."""
+        return int(self._said(0)["ended"]) if self.ready(within_s) else None
+
+    def ready(self, within_s: float) -> bool:
+        return bool(select.select([self._process.stdout], [], [], within_s)[0])
+
+    def _said(self, within_s: float) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if not self.ready(within_s):
+            raise TimeoutError("the saving program says nothing")
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the saving program ended: {self._process.wait()}")
+        found: dict[str, Any] = json.loads(line)
+        return found
+
+    def close(self) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.kill()
+        self._process.wait()
+        self._process.stdin.close()
+        self._process.stdout.close()
+
+
+class Marathon:
+    """The saves of one connector, against one server."""
+
+    def __init__(self, tos: LocalTos, savers: Iterable[Saver]) -> None:
+        self._tos = tos
+        self._saver_of = {shape: saver for saver in savers for shape in saver.known}
+        self._whole: dict[str, list[bytes]] = {}
+        self._requests: dict[str, int] = {}
+        self.outcomes = Outcomes()
+
+    def learn(self) -> None:
+        """Save everything once without trouble: that gives the whole objects, and how many requests each takes."""
+        for shape, saver in self._saver_of.items():
+            for generation in (0, 1):
+                self._tos.clear_requests()
+                saver.start(key="learn", shape=shape, style="with", generation=generation, fork_in_thread=False)
+                if saver.ended(_SAVE_S) != Ended.SAVED:
+                    raise RuntimeError(f"{shape} cannot be saved even without trouble")
+                self._requests[shape] = sum(request.key == "learn" for request in self._tos.requests)
+                data = self._tos.get(BUCKET, "learn")
+                if digest(data) != saver.known[shape][generation]:
+                    raise RuntimeError(f"{shape} was not saved as written, even without trouble")
+                self._whole.setdefault(shape, []).append(data)
+
+    def case(self, chance: random.Random) -> Case:
+        # Every request of every shape is as likely.
+        shape = chance.choices(list(SHAPES), [self._requests[shape] for shape in SHAPES])[0]
+        return Case(
+            shape,
+            chance.choice(list(STYLES)),
+            chance.random() < 0.5,
+            chance.choice(list(SIGNALS)),
+            chance.randint(1, self._requests[shape]),
+            chance.random() < 0.5,
+        )
+
+    def run(self, number: int, case: Case) -> None:
+        key = f"save-{number:05d}"
+        if case.over_old:
+            self._tos.put(BUCKET, key, self._whole[case.shape][0])
+        began = time.monotonic()
+        ended = self._save(key, case)
+        if ended is None:
+            self.outcomes.hung += 1
+            self._fault(case, "hung")
+        took = time.monotonic() - began
+        self.outcomes.slowest = max(self.outcomes.slowest, (took, str(case)))
+        self._judge(key, case, ended)
+        self._tos.faults.clear()
+        self._tos.delete(BUCKET, key)
+
+    def _save(self, key: str, case: Case) -> int | None:
+        """Save and strike; returns how it ended, None where it hung and had to be killed."""
+        slow = {"delay_s": 0.15} if "fork" in case.kind else {"hang": "before" if case.before else "after"}
+        fault = self._tos.faults.add(key=key, skip=case.request - 1, times=1, **slow)
+        saver = self._saver_of[case.shape]
+        pid = saver.start(
+            key=key,
+            shape=case.shape,
+            style=case.style,
+            generation=1,
+            fork_in_thread=case.kind == "fork_in_thread",
+        )
+        until = time.monotonic() + _SAVE_S
+        while not fault.hits and not saver.ready(0.001):
+            if time.monotonic() > until:
+                break
+        if fault.hits and not saver.ready(0):
+            self.outcomes.struck += 1
+            os.kill(pid, SIGNALS[case.kind])
+        ended = saver.ended(max(0.0, until - time.monotonic()))
+        if ended is None:
+            os.kill(pid, signal.SIGKILL)
+            saver.ended(10.0)
+        return ended
+
+    def _judge(self, key: str, case: Case, ended: int | None) -> None:
+        state = self._state(key, case)
+        name = "hung" if ended is None else Ended(ended).name.lower() if ended >= 0 else "killed"
+        self.outcomes.states[state] += 1
+        self.outcomes.endings[f"{case.kind}:{name}"] += 1
+        if state == "torn":
+            self._fault(case, f"the key holds neither the old object nor the new one, whole ({name})")
+        if state == "lost":
+            self._fault(case, f"the old object is gone ({name})")
+        if name == "saved" and state != "new":
+            self._fault(case, f"the save succeeded, but the key is {state}")
+        if "fork" in case.kind and name != "saved":
+            self._fault(case, f"a fork disturbed the save: {name}")
+        if name == "unknown" and case.kind != "sigterm":
+            self._fault(case, "an outcome that is not known, without an interruption")
+        if name == "other_error":
+            self._fault(case, "ended in an error of its own")
+        self._judge_uploads(key, case, name)
+
+    def _state(self, key: str, case: Case) -> str:
+        """absent, old, new, torn, or lost: absent though there was an old one."""
+        try:
+            data = self._tos.get(BUCKET, key)
+        except ServiceError:
+            return "lost" if case.over_old else "absent"
+        whole = self._whole[case.shape]
+        if data == whole[1]:
+            return "new"
+        return "old" if case.over_old and data == whole[0] else "torn"
+
+    def _judge_uploads(self, key: str, case: Case, name: str) -> None:
+        left = [found for found, _ in self._tos.uploads(BUCKET)]
+        if not left:
+            return
+        # Nobody can abort an upload whose id was in the answer that never came.
+        unanswered = case.request == 1 and not case.before and "fork" not in case.kind
+        if case.kind == "sigkill" or name == "killed":
+            self.outcomes.left_by_kill += len(left)
+        elif unanswered:
+            self.outcomes.orphans += len(left)
+        else:
+            self._fault(case, f"left {len(left)} open uploads ({name})")
+        self.outcomes.aborted_by_janitor += self._janitor(key)
+        if self._tos.uploads(BUCKET):
+            self._fault(case, "the janitor did not abort every upload")
+            for found, upload in self._tos.uploads(BUCKET):
+                raise RuntimeError(f"cannot go on with upload {upload} of {found}")
+
+    def _janitor(self, key: str) -> int:
+        """Abort what is open, by the command; returns how many it says it aborted."""
+        self._tos.faults.clear()
+        command = [sys.executable, "-m", "tosnative", "uploads", f"tos://{BUCKET}/{key}", "--abort-older-than", "0s"]
+        done = subprocess.run(
+            [*command, "--json"],
+            env={**os.environ, **self._tos.environ()},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        return sum(json.loads(line)["aborted"] for line in done.stdout.splitlines())
+
+    def _fault(self, case: Case, what: str) -> None:
+        self.outcomes.faults.append(f"{case}: {what}")
+
+
+def run(plan: Plan, peer_python: str | None = None, quiet: bool = True) -> dict[str, Any]:
+    """The figures of so many saves; with `peer_python`, of the peer's beside ours."""
+    found: dict[str, Any] = {"proof": "write", "seed": plan.seed, "saves": plan.saves}
+    found["ours"] = _one(plan, OURS, sys.executable, quiet)
+    if peer_python:
+        found["peer"] = _one(plan, PEER, peer_python, quiet)
+    return found
+
+
+def judge(found: dict[str, Any]) -> list[str]:
+    """What is not as it must be."""
+    problems = list(found["ours"]["examples"]) if found["ours"]["faults"] else []
+    if found["ours"]["left_by_kill"] + found["ours"]["orphans"] != found["ours"]["aborted_by_janitor"]:
+        problems.append(f"the janitor says that it aborted {found['ours']['aborted_by_janitor']}")
+    return problems
+
+
+def _one(plan: Plan, connector: str, python: str, quiet: bool) -> dict[str, Any]:
+    progress = Progress(f"write {connector}", 1e9 if quiet else 5.0)
+    chance = random.Random(plan.seed)
+    with LocalTos(bucket=BUCKET, process=True, seed=plan.seed) as tos:
+        endpoint = tos.endpoint if connector == OURS else tos.localhost_endpoint
+        place = Place(connector, endpoint, tos.region, tos.ak, tos.sk, BUCKET, part_size=4 << 20)
+        began = time.monotonic()
+        savers = [Saver(place, python, shapes) for shapes in (RAW, TORCH)]
+        try:
+            marathon = Marathon(tos, savers)
+            marathon.learn()
+            for number in range(plan.saves):
+                marathon.run(number, marathon.case(chance))
+                progress.say(f"{number + 1} of {plan.saves} saves, {len(marathon.outcomes.faults)} faults")
+        finally:
+            for saver in savers:
+                saver.close()
+        return {**marathon.outcomes.figures(), "seconds": round(time.monotonic() - began, 1)}
