@@ -56,7 +56,6 @@ FUNCTION_IMPORTS: dict[str, str] = {
     "crc64:_through_liblzma": "absent from some builds of Python; another way is taken then",
     "crc64:_through_crcmod": "an extension that may be missing; another way is taken then",
     "credentials:_ecs_provider": "the SDK is needed on instances with a role only",
-    "testing.crc64:_lzma_update": "absent from some builds of Python; a table is used then",
     "testing.fixtures:local_tos": "pytest loads the plugin in every run of every project",
     "testing.fixtures:local_tos_session": "as above",
 }
