@@ -240,4 +240,4 @@ class Download(Transfer):
 
     def fail(self, error: TosException) -> None:
         self.error = error
-        self._view = self._buffer = None
+        self._view = self._buffer = self._into = None
