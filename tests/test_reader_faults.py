@@ -341,6 +341,42 @@ def test_read_on_in_another_process(tos: LocalTos, client: TosClient, kind: Read
         assert reader.read() == OLD[2 * PART + 10 :]
 
 
+def _closes(reader: TosObjectReader) -> None:
+    reader.close()
+
+
+def _drops(box: list[TosObjectReader]) -> None:
+    box.clear()
+    gc.collect()
+    reaper.drain()
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_forked_child_closes_and_drops_what_is_in_flight_in_the_parent(
+    tos: LocalTos, client: TosClient, begun: bool
+) -> None:
+    context = multiprocessing.get_context("fork")
+    reader = TosObjectReader(client, "demo", "big")
+    if begun:
+        first = reader.begin()
+        assert first is not None
+        slow = tos.faults.add(method="GET", times=1, delay_s=1.0)
+        client.submit([first])
+    else:
+        reader.read(10)
+        slow = tos.faults.add(method="GET", times=3, delay_s=1.0)
+        assert reader.read(2 * PART) == OLD[10 : 2 * PART + 10]
+    until(lambda: slow.hits > 0)
+    children = [context.Process(target=_closes, args=(reader,)), context.Process(target=_drops, args=([reader],))]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+        assert child.exitcode == 0
+    assert reader.read() == (OLD if begun else OLD[2 * PART + 10 :])
+    reader.close()
+
+
 def test_handed_to_another_thread(client: TosClient) -> None:
     got: list[bytes] = []
     with TosObjectReader(client, "demo", "big") as reader:

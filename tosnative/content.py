@@ -58,6 +58,7 @@ class ObjectContent(io.BufferedIOBase):
         self._closed = False
         self._fill: Fill | None = None
         self._first: Download | None = None
+        self._pid = 0  # of the process that has something in flight or held here
         check = client.config.enable_crc if enable_crc is None else enable_crc
         self._version = ObjectVersion(client, bucket, key, size, etag, crc64, check, pin)
         self._kind = reader_type or ReaderType.SEQUENTIAL
@@ -129,6 +130,7 @@ class ObjectContent(io.BufferedIOBase):
         if self._first is None and not version.pinned and not self._closed and version.size != 0:
             eager = self._kind is ReaderType.SEQUENTIAL or self._fits()
             self._first = self._ask(0, 1) if eager else None
+            self._pid = os.getpid()
         return self._first
 
     def _fits(self) -> bool:
@@ -246,7 +248,7 @@ class ObjectContent(io.BufferedIOBase):
             fill, first = self._fill, self._first
         except AttributeError:  # __init__ raised
             return
-        if first is not None:
+        if first is not None and self._pid == os.getpid():
             first.abandon()
         if fill is not None:
             reaper.later(self._pid, fill.release)

@@ -40,6 +40,47 @@ class _Flying(NamedTuple):
     upload: Upload
 
 
+class _Creation:
+    """The creation of a multipart upload, which is finished, and undone, even when nobody waits for it any more."""
+
+    def __init__(
+        self, client: TosClient, bucket: str, key: str, content_type: str | None, forbid_overwrite: bool
+    ) -> None:
+        self._client, self._bucket, self._key = client, bucket, key
+        self._options = {"content_type": content_type, "forbid_overwrite": forbid_overwrite}
+        self._done = threading.Event()
+        self._left_alone = False
+        self._id: str | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._create, name="tosnative-create-upload", daemon=True)
+
+    def wait(self) -> str:
+        try:
+            self._thread.start()
+        except RuntimeError:  # no threads any more: the interpreter is ending
+            self._create()
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        assert self._id is not None
+        return self._id
+
+    def leave_alone(self) -> str | None:
+        """The id, if it is there already; otherwise the upload will be aborted as soon as it is. Exit waits for that."""
+        self._left_alone = True
+        reaper.later(os.getpid(), lambda: self._thread.join(_ABORT_WAIT_S))
+        return self._id
+
+    def _create(self) -> None:
+        try:
+            self._id = self._client.create_upload(self._bucket, self._key, **self._options)  # type: ignore[arg-type]
+        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+            self._error = error
+        self._done.set()
+        if self._left_alone and self._id is not None:
+            self._client.abort_upload(self._bucket, self._key, self._id)
+
+
 class ObjectUpload:
     """Owns everything that a writer must give back: buffers, their share of the budget, parts in flight, the upload's id.
 
@@ -75,7 +116,7 @@ class ObjectUpload:
         self._taken = 0
         self._done: list[tuple[int, str, int | None, int]] = []  # (number, ETag, CRC64, size)
         self._pid = os.getpid()
-        self._given_up = False
+        self._aborting = False
 
     # -- parts
 
@@ -189,35 +230,12 @@ class ObjectUpload:
     def _begin(self) -> None:
         """Create the upload in another thread: an interruption must not lose the id of one that the service has created."""
         reaper.watch(self)
-        done = threading.Event()
-        failures: list[BaseException] = []
-        found: list[str] = []
-        left_alone = False
-
-        def create() -> None:
-            try:
-                kind, forbid = self._content_type, self._forbid_overwrite
-                found.append(
-                    self.client.create_upload(self.bucket, self.key, content_type=kind, forbid_overwrite=forbid)
-                )
-            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asked
-                failures.append(error)
-            done.set()
-            if left_alone and found:
-                self.client.abort_upload(self.bucket, self.key, found[0])
-
-        thread = threading.Thread(target=create, name="tosnative-create-upload", daemon=True)
+        created = _Creation(self.client, self.bucket, self.key, self._content_type, self._forbid_overwrite)
         try:
-            thread.start()
-            done.wait()
+            self.upload_id = created.wait()
         except BaseException:
-            left_alone = True
-            self.upload_id = found[0] if found else None
+            self.upload_id = created.leave_alone()
             raise
-        thread.join()
-        if failures:
-            raise failures[0]
-        self.upload_id = found[0]
 
     # -- its end
 
@@ -227,7 +245,7 @@ class ObjectUpload:
 
     def release(self) -> None:
         """Return when no part is in flight any more; the buffers and their share of the budget are given back. Idempotent."""
-        for part in self._flying:
+        for part in list(self._flying):
             part.upload.cancel()
         self._flying.clear()
         self._free.clear()
@@ -235,21 +253,27 @@ class ObjectUpload:
 
     def give_up(self) -> None:
         """Cancel the parts and abort the upload; what fails of that is logged. Idempotent; nothing in a forked child."""
-        if self._pid != os.getpid() or self._given_up:
+        if self._pid != os.getpid():
             return
-        self._given_up = True
-        self.release()
-        if self.upload_id is not None:
-            reaper.within(_ABORT_WAIT_S, self._abort)
+        try:
+            self.release()
+        finally:  # a second Ctrl-C must not leave the upload open
+            if self.upload_id is not None and not self._aborting:
+                self._aborting = True
+                reaper.within(_ABORT_WAIT_S, self.abort)
 
     def abort(self) -> None:
-        """As give_up(), and raise where the upload could not be aborted. Raises: TosException."""
-        if self._pid != os.getpid() or self._given_up:
+        """As give_up(), but raise where the upload could not be aborted. Raises: TosException."""
+        if self._pid != os.getpid():
             return
-        self._given_up = True
         self.release()
         if self.upload_id is not None:
-            self.client.abort_upload(self.bucket, self.key, self.upload_id)
+            self._aborting = True
+            try:
+                self.client.abort_upload(self.bucket, self.key, self.upload_id)
+                self.upload_id = None
+            finally:
+                self._aborting = False
 
     def give_up_dropped(self) -> None:
         """For a writer that was collected without close(); in the reaper's thread."""
@@ -258,7 +282,3 @@ class ObjectUpload:
 
     def abort_at_exit(self) -> None:
         self.give_up()
-
-    def _abort(self) -> None:
-        assert self.upload_id is not None
-        self.client.abort_upload(self.bucket, self.key, self.upload_id)
