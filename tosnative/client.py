@@ -6,14 +6,14 @@ transfers and wait on them; how they are retried, resumed, raced and checked is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tosnative.completion import complete_upload
 from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint, with_environment
 from tosnative.credentials import CredentialProvider, as_provider
-from tosnative.errors import TosError, TosException, TosNotFoundError
+from tosnative.errors import TosAccessError, TosError, TosException, TosNotFoundError
 from tosnative.meta import TosObjectMeta
 from tosnative.pages import DeletedObject, ListPage, UploadInfo, parse_page
 from tosnative.uri import check_bucket, check_key
@@ -136,9 +136,8 @@ class TosClient:
     ) -> Upload:
         """A PUT of a whole object (at most 5 GiB), submitted. `data` must stay as it is until it is done."""
         signed = _write_headers(content_type, forbid_overwrite)
-        upload = Upload(
-            self._target(bucket), bucket, check_key(bucket, key), memoryview(data).cast("B"), crc64, "", signed or None
-        )
+        check_key(bucket, key)
+        upload = Upload(self._target(bucket), bucket, key, memoryview(data), crc64, "", signed or None)
         self.submit((upload,))
         return upload
 
@@ -163,13 +162,25 @@ class TosClient:
     def head(self, bucket: str, key: str) -> TosObjectMeta:
         """What is known of the object. Raises: TosNotFoundError where there is none."""
         check_key(bucket, key)
-        out = self._control.call("HEAD", bucket, key, lambda sdk: sdk.head_object(bucket, key))
+        out = self._headed(bucket, key, lambda sdk: sdk.head_object(bucket, key))
         modified = out.last_modified.timestamp() if out.last_modified else None
         return TosObjectMeta(bucket, key, out.content_length, out.etag, out.hash_crc64_ecma or None, modified)
 
     def head_bucket(self, bucket: str) -> None:
         """Return if the bucket exists and may be seen. Raises: TosNotFoundError, TosAccessError."""
-        self._control.call("HEAD", bucket, "", lambda sdk: sdk.head_bucket(bucket))
+        self._headed(bucket, "", lambda sdk: sdk.head_bucket(bucket))
+
+    def _headed(self, bucket: str, key: str, ask: Callable[[Any], Any]) -> Any:
+        try:
+            return self._control.call("HEAD", bucket, key, ask)
+        except TosAccessError:
+            pass
+        # A refused HEAD has no body to say why; what has one says it, and replaces credentials that have expired.
+        if key:
+            self.get(bucket, key, 0, 1).wait()
+        else:
+            self.list_page(bucket, max_keys=1)
+        return self._control.call("HEAD", bucket, key, ask)
 
     def create_bucket(self, bucket: str) -> None:
         """Create a bucket with the service's defaults."""
@@ -293,16 +304,8 @@ class TosClient:
             if out.error:
                 first = out.error[0]
                 text = f"{len(out.error)} of {len(batch)} objects could not be deleted; the first: {first.message}"
-                raise TosException(
-                    TosError(
-                        text,
-                        code=first.code,
-                        operation="DELETE",
-                        bucket=bucket,
-                        key=first.key,
-                        request_id=out.request_id,
-                    )
-                )
+                facts = {"code": first.code, "bucket": bucket, "key": first.key, "request_id": out.request_id}
+                raise TosException(TosError(text, operation="DELETE", **facts))
 
 
 def _rebuild(endpoint: str, region: str, cred: CredentialProvider, config: TosClientConfig) -> TosClient:
