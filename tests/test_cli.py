@@ -186,6 +186,22 @@ def test_uploads_lists_and_aborts_old_ones(tos: LocalTos, run: Run) -> None:
     assert not tos.uploads("demo")
 
 
+# -- a local TOS to work with
+
+
+def test_serve_prints_where_and_who_and_ends_on_a_signal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = [sys.executable, "-m", "tosnative", "serve", "--json", "--bucket", "demo"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            for name, value in json.loads(server.stdout.readline())["environ"].items():
+                monkeypatch.setenv(name, value)
+            assert run("doctor", "demo") == 0, run.out
+        finally:
+            server.terminate()
+        assert server.wait(30) in (0, -15)
+
+
 # -- the doctor
 
 

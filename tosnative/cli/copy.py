@@ -46,7 +46,8 @@ def cp(session: Session) -> int:
         say_json({"objects": progress.objects, "bytes": progress.bytes, "seconds": progress.seconds, "failed": failed})
     else:
         rate = size_text(progress.bytes / progress.seconds)
-        say(f"copied {count(progress.objects, 'object')}, {size_text(progress.bytes)} at {rate}/s")
+        not_done = f"; {failed:,} failed" if failed else ""
+        say(f"copied {count(progress.objects, 'object')}, {size_text(progress.bytes)} at {rate}/s{not_done}")
     return 1 if failed else 0
 
 
