@@ -70,9 +70,7 @@ def test_a_thousand_objects_are_a_thousand_gets_and_one_listing(
 
 
 @pytest.mark.parametrize(("kind", "method"), FEW)
-def test_a_prefix_is_listed_once_for_all_epochs_and_the_parent(
-    tos: LocalTos, kind: type[Dataset], method: str
-) -> None:
+def test_a_prefix_is_listed_once_for_all_epochs_and_the_parent(tos: LocalTos, kind: type[Dataset], method: str) -> None:
     dataset = kind.from_prefix("tos://demo/small/", transform=key_and_bytes, **connection(tos))
     loader = load(dataset, 2, method)
     for _ in range(2):

@@ -141,7 +141,7 @@ def test_local_files(local_tos: LocalTos, kw: dict[str, Any], tmp_path: Path) ->
     assert [key for key, _ in dataset] == ["p/0003", "p/with space ", "p/0001"]
     assert len(TosMapDataset.from_local_files(str(tmp_path / "two"), **kw)) == 1
     (tmp_path / "bad").write_text("tos://test/a\nhttp://x/y\n")
-    with pytest.raises(ValueError, match="bad, line 2: .*http://"):
+    with pytest.raises(ValueError, match=r"bad, line 2: .*http://"):
         TosMapDataset.from_local_files([tmp_path / "bad"], **kw)
     with pytest.raises(FileNotFoundError):
         TosMapDataset.from_local_files([tmp_path / "missing"], **kw)

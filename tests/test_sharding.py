@@ -128,7 +128,7 @@ def test_a_process_group(rank_1_of_3: None) -> None:
 
 def test_a_group_that_this_process_is_no_member_of(rank_1_of_3: None) -> None:
     group = dist.new_group([0, 2])
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="no member"):
         current_rank(check_sharding(group))
 
 
@@ -158,4 +158,3 @@ def test_rank_0_warns_once_that_nobody_said_how_to_split() -> None:
 
 def test_other_ranks_do_not_warn(rank_1_of_3: None) -> None:
     unsharded_ranks(lambda: True)
-

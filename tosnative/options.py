@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def make_client(keywords: ConnectionKeywords) -> TosClient:
     """The client for these keywords. Raises: ValueError where something is missing or contradictory."""
     ignored = [name for name in _PRIVATE_CLOUD if keywords.get(name) is not None]
     if ignored:
-        warnings.warn(f"{', '.join(ignored)}: private clouds are not served; ignored", stacklevel=4)
+        warnings.warn(f"{', '.join(ignored)}: private clouds are not served; ignored", stacklevel=_callers_level())
     config = keywords.get("client_conf") or TosClientConfig()
     enable_crc = keywords.get("enable_crc")
     return TosClient(
@@ -106,6 +107,15 @@ def make_client(keywords: ConnectionKeywords) -> TosClient:
         cred=keywords.get("cred"),
         config=config if enable_crc is None else config.with_crc(enable_crc),
     )
+
+
+def _callers_level() -> int:
+    """The `stacklevel` by which the function that asks makes a warning point at the code that called this library."""
+    frame, level = sys._getframe(1), 1
+    package = __name__.partition(".")[0] + "."
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith(package):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def identity(reader: TosObjectReader) -> TosObjectReader:

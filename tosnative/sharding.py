@@ -94,6 +94,8 @@ def check_sharding(sharding: Sharding) -> Sharding:
         return sharding
     if dist.is_available() and isinstance(sharding, dist.ProcessGroup):
         return sharding
+    if dist.is_available() and sharding == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("sharding=ProcessGroup: this process is no member of the group")
     raise ValueError(
         f"sharding must be True, False, (rank, world), a ProcessGroup or a DeviceMesh dimension, not {sharding!r}"
     )
@@ -153,7 +155,7 @@ def unsharded_ranks(first_time: Callable[[], bool]) -> None:
         f"torch.distributed runs {dist.get_world_size()} ranks, and this dataset gives each of them every sample: pass "
         "sharding=True to split it over the ranks, or sharding=False where something else splits (Accelerate, "
         "Lightning, tensor parallel groups)",
-        stacklevel=3,
+        stacklevel=4,
     )
 
 
