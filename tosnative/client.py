@@ -176,10 +176,7 @@ class TosClient:
         except TosAccessError:
             pass
         # A refused HEAD has no body to say why; what has one says it, and replaces credentials that have expired.
-        if key:
-            self.get(bucket, key, 0, 1).wait()
-        else:
-            self.list_page(bucket, max_keys=1)
+        _ = self.get(bucket, key, 0, 1).wait() if key else self.list_page(bucket, max_keys=1)
         return self._control.call("HEAD", bucket, key, ask)
 
     def create_bucket(self, bucket: str) -> None:
