@@ -1,6 +1,7 @@
 """Scripted trouble, as a client at the socket sees it."""
 
 import json
+import socket
 import time
 
 import pytest
@@ -265,6 +266,17 @@ def test_bandwidth_bounds_both_directions(tos, wire):
     assert wire.ask("PUT", "/paced", DATA).status == 200
     assert time.monotonic() - began >= 2 * len(DATA) / 1_000_000 - 0.01
     assert tos.get("bkt", "paced") == DATA
+
+
+def test_paced_connections_run_beside_each_other(tos):
+    tos.faults.add(bandwidth_bytes_s=1_000_000)
+    with Wire(tos) as first, Wire(tos) as second:
+        first.send("GET", "/key")
+        second.send("GET", "/key")
+        assert first.reply().body == DATA
+        # Both began together, so what one has received when the other is through is nearly all.
+        waiting = second.socket.recv(len(DATA), socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        assert len(waiting) > len(DATA) // 2
 
 
 def test_slow_accept(tos):

@@ -68,8 +68,8 @@ class Outgoing:
             batch = buffers[:IOV_MAX] if len(buffers) > IOV_MAX else buffers
             if pace is not None:
                 allowed = pace.allowance()
-                if allowed <= 0:
-                    return "paced"
+                if allowed < min(PACE_BYTES, len(buffers[0])):
+                    return "paced"  # a few bytes at a time would keep the loop from all other connections
                 batch = [memoryview(buffers[0])[:allowed]]
             n = transport.send(batch)
             if n is None:
