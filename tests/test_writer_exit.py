@@ -1,0 +1,203 @@
+"""Writers that are dropped, inherited by a fork, or alive when the process ends: nothing is left behind."""
+
+import gc
+import io
+import multiprocessing
+import os
+import random
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tosnative import reaper
+from tosnative.client import TosClient
+from tosnative.config import TosClientConfig
+from tosnative.errors import TosAbortedError
+from tosnative.testing import LocalTos
+from tosnative.writer import TosObjectWriter
+
+PART = 4 << 20
+DATA = random.Random(5).randbytes(5 * PART + 77)
+# Bytes written before the end: none, a little, several parts.
+SIZES = [0, 100, len(DATA)]
+
+
+@pytest.fixture(scope="module")
+def tos() -> Iterator[LocalTos]:
+    with LocalTos(bucket="demo") as server:
+        yield server
+
+
+@pytest.fixture
+def client(tos: LocalTos) -> Iterator[TosClient]:
+    tos.faults.clear()
+    tos.put("demo", "k", b"old")
+    tos.clear_requests()
+    config = TosClientConfig(part_size=PART)
+    with TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config) as made:
+        yield made
+        untouched(tos)
+        assert made.budget.used == 0
+
+
+def untouched(tos: LocalTos) -> None:
+    assert tos.get("demo", "k") == b"old"
+    assert tos.uploads("demo") == []
+    assert not [request for request in tos.requests if request.method == "POST" and "uploadId" in request.query]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for another thread or process; the test's own timeout is the limit."""
+    while not condition():
+        time.sleep(0.005)
+
+
+# -- dropped
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_collected(tos: LocalTos, client: TosClient, size: int) -> None:
+    writer = TosObjectWriter(client, "demo", "k")
+    writer.write(DATA[:size])
+    del writer
+    gc.collect()
+    reaper.drain()
+    until(lambda: client.budget.used == 0)
+
+
+def test_collected_in_a_cycle_by_a_thread_that_holds_locks(client: TosClient) -> None:
+    writer = TosObjectWriter(client, "demo", "k")
+    writer.write(DATA)
+    cycle = [writer]
+    cycle.append(cycle)  # type: ignore[arg-type]
+    with client.budget._lock, reaper._busy:
+        del writer, cycle
+        gc.collect()
+    reaper.drain()
+    until(lambda: client.budget.used == 0)
+
+
+def test_a_writer_that_was_never_made(client: TosClient) -> None:
+    with pytest.raises(ValueError, match="size_hint"):
+        TosObjectWriter(client, "demo", "k", size_hint=-1)
+    gc.collect()
+
+
+# -- forked
+
+
+def _in_child(box: list[TosObjectWriter], results: "multiprocessing.SimpleQueue[object]") -> None:
+    writer = box.pop()
+    for name in ("write", "close", "commit", "flush", "tell"):
+        try:
+            getattr(writer, name)(*([b"x"] if name == "write" else []))
+        except TosAbortedError:
+            results.put("refused")
+    writer.abort()
+    try:
+        with writer:
+            pass
+    except TosAbortedError:
+        results.put("refused")
+    del writer
+    gc.collect()
+    reaper.drain()
+    results.put("collected")
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_forked_child_touches_nothing(tos: LocalTos, client: TosClient, size: int) -> None:
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    writer = TosObjectWriter(client, "demo", "other")
+    writer.write(DATA[:size])
+    child = context.Process(target=_in_child, args=([writer], results))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert [results.get() for _ in range(7)] == ["refused"] * 6 + ["collected"]
+    writer.write(b"the end")
+    writer.close()
+    assert tos.get("demo", "other") == DATA[:size] + b"the end"
+    tos.delete("demo", "other")
+    tos.clear_requests()
+
+
+# -- the end of the process
+
+PROLOGUE = """
+import os, signal, sys, threading
+import multiprocessing
+from tosnative.client import TosClient
+from tosnative.config import TosClientConfig
+from tosnative.writer import TosObjectWriter
+def make():
+    endpoint, region, ak, sk = sys.argv[1:5]
+    from tosnative.credentials import CredentialProvider
+    return TosClient(region=region, endpoint=endpoint, cred=CredentialProvider(ak, sk), config=TosClientConfig(part_size=4 << 20))
+def begin(client):
+    writer = TosObjectWriter(client, "demo", "k")
+    writer.write(bytes(9 << 20))
+    return writer
+"""
+
+ENDINGS = {
+    "end of the script": ("writer = begin(make())", 0),
+    "sys.exit": ("writer = begin(make()); sys.exit(3)", 3),
+    "sys.exit in the block": ("with begin(make()) as writer:\n    sys.exit(3)", 3),
+    "an error nobody catches": ("writer = begin(make()); 1 / 0", 1),
+    "sys.exit while a thread writes": (
+        "box = []\nt = threading.Thread(target=lambda: box.append(begin(make())))\nt.start(); t.join(); sys.exit(3)",
+        3,
+    ),
+    "Ctrl-C": (
+        "with begin(make()) as writer:\n    os.kill(os.getpid(), signal.SIGINT)\n    threading.Event().wait()",
+        -2,
+    ),
+    "SIGTERM turned into an exception": (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))\n"
+        "with begin(make()) as writer:\n    os.kill(os.getpid(), signal.SIGTERM)\n    threading.Event().wait()",
+        15,
+    ),
+    "SIGTERM turned into an exception, no block": (
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))\n"
+        "writer = begin(make())\nos.kill(os.getpid(), signal.SIGTERM)\nthreading.Event().wait()",
+        15,
+    ),
+    **{
+        f"a {method} worker": (
+            "def work():\n    global writer\n    writer = begin(make())\n"
+            "if __name__ == '__main__':\n"
+            f"    child = multiprocessing.get_context('{method}').Process(target=work)\n"
+            "    child.start(); child.join(); sys.exit(child.exitcode)",
+            0,
+        )
+        for method in ("fork", "spawn", "forkserver")
+    },
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_the_process_ends(tos: LocalTos, client: TosClient, ending: str, tmp_path: "os.PathLike[str]") -> None:
+    body, code = ENDINGS[ending]
+    script = os.path.join(tmp_path, "script.py")
+    with open(script, "w") as file:
+        file.write(textwrap.dedent(PROLOGUE) + body + "\n")
+    command = [sys.executable, script, tos.endpoint, tos.region, tos.ak, tos.sk]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == code, done.stderr
+    assert any("uploads" in request.query for request in tos.requests)
+    assert "Exception ignored" not in done.stderr
+
+
+def test_a_buffered_writer_around_a_writer_commits_when_it_is_collected(tos: LocalTos, client: TosClient) -> None:
+    wrapped = io.BufferedWriter(TosObjectWriter(client, "demo", "other"))  # type: ignore[arg-type]
+    wrapped.write(b"documented")
+    del wrapped
+    gc.collect()
+    assert tos.get("demo", "other") == b"documented"
+    tos.delete("demo", "other")
