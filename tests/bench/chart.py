@@ -30,7 +30,8 @@ def pyplot() -> Any | None:
 def draw_table(report: dict[str, Any], path: Path) -> None:
     """How many times the peer's speed ours is, row by row: the median as a bar, the range as a line."""
     plot = pyplot()
-    rows = [(row["name"], found) for row in report["rows"] if (found := ratios(row, "peer"))]
+    measured = [row for row in report["rows"] if row["unit"] != "ms"]  # times to start have another scale
+    rows = [(row["name"], found) for row in measured if (found := ratios(row, "peer"))]
     if plot is None or not rows:
         return
     rows.reverse()
@@ -77,11 +78,15 @@ def draw_curves(report: dict[str, Any], path: Path) -> None:
                     axes.axhline(default, color=colour, linestyle=":", label=f"{LABELS[name]}, defaults")
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
-        axes.set_title(curve["name"])
+        axes.set_title(curve["name"] + caution(report))
         axes.set_xlabel(curve["x"])
         axes.set_ylabel(curve["unit"])
         axes.legend(fontsize=7)
     finish(figure, path)
+
+
+def caution(report: dict[str, Any]) -> str:
+    return " (short form: not a measurement)" if report["short"] else ""
 
 
 def finish(figure: Any, path: Path) -> None:

@@ -7,6 +7,7 @@ import fnmatch
 import json
 import os
 import platform
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -121,7 +122,9 @@ def keep(report: dict[str, Any], path: Path | None) -> None:
 def show(report: dict[str, Any], chart: Path | None) -> None:
     rows = report["rows"]
     if rows:
-        print(main_table(rows, judge=not report["short"]), others_table(rows), sep="\n\n")
+        print(main_table(rows, judge=not report["short"]))
+        if others := others_table(rows):
+            print("", others, sep="\n")
         print("", *(f"- {line}" for line in derived(rows)), sep="\n")
     for curve in report["curves"]:
         print(f"{curve['name']}\n\n{markdown(*curve_table(curve))}\n")
@@ -144,6 +147,7 @@ def failures(report: dict[str, Any]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with it
     if arguments.list:
         print("\n".join(row.name for row in all_rows(1)))
         return 0

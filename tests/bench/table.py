@@ -127,7 +127,7 @@ def main_table(results: Iterable[Result], judge: bool = True) -> str:
 
 
 def others_table(results: Iterable[Result]) -> str:
-    """The rows in which more than the peer took part."""
+    """The rows in which more than the peer took part; "" where there are none."""
     names = ("sdk", "tosfsspec", "tosfs", "limit")
     head = ("workload", "unit", "ours", *(text for name in names for text in (name, f"ours / {name}")))
     lines = [
@@ -138,7 +138,7 @@ def others_table(results: Iterable[Result]) -> str:
         for result in results
         if any(name in result["sides"] for name in names[:3])
     ]
-    return markdown(head, lines)
+    return markdown(head, lines) if lines else ""
 
 
 def derived(results: list[Result]) -> list[str]:

@@ -264,6 +264,17 @@ def import_package(job: Job) -> Work:
     return work
 
 
+def import_names(job: Job) -> Work:
+    """Every public name, where the script has imported torch before."""
+    importlib.import_module("torch.utils.data")
+
+    def work() -> Done:
+        module = importlib.import_module(MODULE)
+        return Done(1, 0, {"names": len([getattr(module, name) for name in module.__all__])})
+
+    return work
+
+
 def first_sample(job: Job) -> Work:
     importlib.import_module("torch")
     api = Api(job)
@@ -291,6 +302,7 @@ WORKLOADS = {
     "load_from_memory": load_from_memory,
     "listing": listing,
     "import": import_package,
+    "import_names": import_names,
     "first": first_sample,
 }
 
