@@ -215,9 +215,7 @@ class TosIterableDataset(_ObjectDataset, IterableDataset[Any]):
         return stream.samples(_numbers(rows), self._options.prefetch_concurrency)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the iteration that began last in this process is:
-
-        after the samples it has yielded, whatever it fetched.
+        """Where the iteration that began last in this process is, by what it yielded, not by what it fetched.
 
         In the main process without workers, this is the whole state. In a DataLoader worker it is the state of that
         worker, to be loaded in the same worker of as many (as torchdata's StatefulDataLoader does). For a DataLoader

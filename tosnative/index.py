@@ -76,10 +76,7 @@ class ObjectIndex(Sequence[TosObjectMeta]):
         return f"ObjectIndex({len(self)} objects of {where or 'no bucket'})"
 
     def row(self, row: int) -> tuple[str, str, int | None, str | None, int | None]:
-        """(bucket, key, size, etag, crc64) of one object, 0 <= row < len(self):
-
-        what a reader needs, without more objects.
-        """
+        """(bucket, key, size, etag, crc64) of one object, 0 <= row < len(self), without making an object of them."""
         ends, marks = self._key_ends, self._etag_ends
         size, mark, stop = self._sizes[row], marks[row], marks[row + 1]
         return (

@@ -103,7 +103,8 @@ class SampleStream:
             started.append((reader, download))
         if downloads:
             client.submit(downloads)
-            self._learn(downloads[-1])
+            if self._index.size(rows[-1]) < 0:
+                self._learn(downloads[-1])
         return started
 
     def _cost(self, row: int) -> int:

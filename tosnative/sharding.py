@@ -121,10 +121,7 @@ def current_rank(sharding: Sharding) -> tuple[int, int]:
 
 
 def portable(sharding: Sharding) -> Sharding:
-    """What a process that is started afresh can use in place of `sharding`:
-
-    process groups do not travel, numbers do.
-    """
+    """What a process that is started afresh can use in its place: process groups do not travel, numbers do."""
     if sharding is None or sharding is False or isinstance(sharding, tuple):
         return sharding
     if sharding is True and not _initialised():
