@@ -4,8 +4,7 @@ import io
 import pickle
 import random
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -52,12 +51,6 @@ def client(tos: LocalTos) -> Iterator[TosClient]:
     with make(tos) as made:
         yield made
         assert made.budget.used == 0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread or process; the test's own timeout is the limit."""
-    while not condition():
-        time.sleep(0.005)
 
 
 # -- the object changes

@@ -5,6 +5,7 @@ import io
 import multiprocessing
 import os
 import random
+import signal
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+import torch
+import torch.utils.data
 
 from tosnative import reaper
 from tosnative.client import TosClient
@@ -88,6 +91,22 @@ def test_a_writer_that_was_never_made(client: TosClient) -> None:
 
 
 # -- forked
+
+
+class CollectsGarbage(torch.utils.data.Dataset[int]):
+    """Holds an open writer, which its workers drop at their first sample."""
+
+    def __init__(self, held: list[TosObjectWriter]) -> None:
+        self.held = held
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if torch.utils.data.get_worker_info() is not None:
+            self.held.clear()
+            gc.collect()
+        return index
 
 
 def _in_child(box: list[TosObjectWriter], results: "multiprocessing.SimpleQueue[object]") -> None:
@@ -192,6 +211,33 @@ def test_the_process_ends(tos: LocalTos, client: TosClient, ending: str, tmp_pat
     assert done.returncode == code, done.stderr
     assert any("uploads" in request.query for request in tos.requests)
     assert "Exception ignored" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_signal_that_kills_at_once_leaves_an_upload_that_can_be_found(
+    tos: LocalTos, client: TosClient, tmp_path: "os.PathLike[str]", number: int
+) -> None:
+    script = os.path.join(tmp_path, "script.py")
+    with open(script, "w") as file:
+        file.write(textwrap.dedent(PROLOGUE) + f"writer = begin(make())\nos.kill(os.getpid(), {int(number)})\n")
+    command = [sys.executable, script, tos.endpoint, tos.region, tos.ak, tos.sk]
+    assert subprocess.run(command, timeout=50, check=False).returncode == -number
+    assert tos.get("demo", "k") == b"old"
+    (left,) = client.list_uploads("demo")
+    assert left.key == "k"
+    assert left.initiated is not None
+    client.abort_upload("demo", left.key, left.upload_id)
+
+
+def test_dataloader_workers_collect_an_inherited_writer(tos: LocalTos, client: TosClient) -> None:
+    writer = TosObjectWriter(client, "demo", "other")
+    writer.write(DATA)
+    loader = torch.utils.data.DataLoader(CollectsGarbage([writer]), num_workers=2, multiprocessing_context="fork")
+    assert sorted(int(item) for item in loader) == list(range(8))
+    writer.close()
+    assert tos.get("demo", "other") == DATA
+    tos.delete("demo", "other")
+    tos.clear_requests()
 
 
 def test_a_buffered_writer_around_a_writer_commits_when_it_is_collected(tos: LocalTos, client: TosClient) -> None:
