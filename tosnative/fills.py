@@ -17,13 +17,13 @@ from tosnative.version import ObjectVersion
 if TYPE_CHECKING:
     from tosnative.client import Download
 
-__all__ = ["DirectFill", "Fill", "RangedFill", "cancel_all", "fetch"]
+__all__ = ["STRAIGHT_IN_FLIGHT", "DirectFill", "Fill", "RangedFill", "cancel_all", "fetch"]
 
 _MIB = 1 << 20
 # A read that goes straight into the caller's memory is split into this many ranges, if they are of at least 1 MiB.
 _SPLIT = 4
-# Ranges of one read that are in flight together.
-_IN_FLIGHT = 16
+# Ranges of one read that are in flight together. They go into the caller's memory, so they cost none.
+STRAIGHT_IN_FLIGHT = 32
 
 
 class Fill(Protocol):
@@ -63,11 +63,11 @@ def fetch(version: ObjectVersion, start: int, stop: int, into: memoryview, piece
     submit = version.client.submit
     try:
         while True:
-            if len(flying) <= _IN_FLIGHT // 2:
+            if len(flying) <= STRAIGHT_IN_FLIGHT // 2:
                 batch = []
                 for begin, end in todo:
                     batch.append(version.range(begin, end, into[begin - start : end - start]))
-                    if len(flying) + len(batch) >= _IN_FLIGHT:
+                    if len(flying) + len(batch) >= STRAIGHT_IN_FLIGHT:
                         break
                 flying.extend(batch)
                 submit(batch)

@@ -6,7 +6,7 @@ from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from tosnative.buffers import BIG, allocate, copy
-from tosnative.fills import cancel_all
+from tosnative.fills import STRAIGHT_IN_FLIGHT, cancel_all
 from tosnative.version import ObjectVersion
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class SequentialFill:
         self._size = config.part_size
         most = max(1, config.memory_budget_bytes // (2 * self._size))
         self._window = min(config.shared_prefetch_tasks or _WINDOW, most)
+        self._pieces = config.shared_prefetch_tasks or STRAIGHT_IN_FLIGHT  # of one read in flight together
         self._parts: dict[int, _Part] = {}  # by cell
         self._spent: int | None = None  # the cell that was read to its end last
         self._spare: list[memoryview] = []
@@ -228,10 +229,11 @@ class SequentialFill:
         try:
             while pos < stop or pieces:
                 batch: list[Download] = []
-                while pos < stop and len(pieces) < self._window:
+                while pos < stop and len(pieces) < self._pieces:
                     pieces.append(self._plan(pos, stop, into[pos - at :], batch))
                     pos = pieces[-1].stop
-                self._version.client.submit(batch)
+                if batch:
+                    self._version.client.submit(batch)
                 if pos >= stop:
                     self._read_ahead(stop)
                 self._take(pieces[0], into[pieces[0].start - at :])
