@@ -56,10 +56,15 @@ class Bench:
         return settings[rates.index(max(rates))], sweep
 
     def run(self, name: str, row: Row, settings: Settings) -> Run:
-        asked = Asked(row.workload, self.servers.endpoint(row.place), settings)
+        asked = self.asked(row, settings)
         (run,), versions = run_side(self.sides[name], [asked], self.contents, self.timeout_s)
         self.versions.setdefault(name, versions)
         return self.checked(name, row, settings, run)
+
+    def asked(self, row: Row, settings: Settings) -> Asked:
+        ca_bundle = self.servers.ca_bundle(row.place)
+        trust = {} if ca_bundle is None else {"ca_bundle": ca_bundle}
+        return Asked(row.workload, self.servers.endpoint(row.place), {**settings, **trust})
 
     def checked(self, name: str, row: Row, settings: Settings, run: Run) -> Run:
         """The run, turned into an error where it moved less or more than it should have."""
@@ -83,7 +88,7 @@ def short_form(bench: Bench, rows: list[Row]) -> list[dict[str, Any]]:
     order = sorted(range(len(rows)), key=lambda number: rows[number].workload not in FORKS)
     for name, side in bench.sides.items():
         mine = [(number, short_settings(rows[number], name)) for number in order if name in rows[number].sides]
-        asked = [Asked(rows[n].workload, bench.servers.endpoint(rows[n].place), settings) for n, settings in mine]
+        asked = [bench.asked(rows[n], settings) for n, settings in mine]
         runs, bench.versions[name] = run_side(side, asked, bench.contents, bench.timeout_s)
         for (number, settings), run in zip(mine, runs, strict=True):
             checked = bench.checked(name, rows[number], settings, run)
@@ -93,7 +98,7 @@ def short_form(bench: Bench, rows: list[Row]) -> list[dict[str, Any]]:
 
 def short_settings(row: Row, side: str) -> Settings:
     settings = row.sides[side][-1]
-    if row.place.endswith("far") and row.workload in ("iterable", "batches", "loader"):
+    if "far" in row.place and row.workload in ("iterable", "batches", "loader"):
         return {**settings, "objects": SHORT_OBJECTS}
     return settings
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import selectors
 import socket
+import ssl
 import sys
 import urllib.parse
 from collections.abc import Iterable, Iterator
@@ -27,9 +28,11 @@ class Connection:
     head: what came of a head that is not whole yet. rest: what is still to be sent.
     """
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], context: ssl.SSLContext | None) -> None:
         self.socket = socket.create_connection(address)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
         self.socket.setblocking(False)
         self.view = memoryview(b"")
         self.size = -1
@@ -41,8 +44,10 @@ class Connection:
 class Loop:
     """Keeps `connections` busy with a stream of requests; the connections stay open between calls of `run`."""
 
-    def __init__(self, endpoint: str, connections: int, largest_bytes: int) -> None:
-        where = urllib.parse.urlsplit(endpoint)
+    def __init__(self, job: Job, connections: int, largest_bytes: int) -> None:
+        where = urllib.parse.urlsplit(job.endpoint)
+        trusted = job.setting("ca_bundle")
+        self._context = None if trusted is None else ssl.create_default_context(cafile=trusted)
         self._address = ("127.0.0.1", where.port or 80)
         self._host = f"{BUCKET}.{where.hostname}:{where.port}"
         self._limit = connections
@@ -89,17 +94,32 @@ class Loop:
         return 1
 
     def _connect(self) -> Connection:
-        connection = Connection(self._address)
+        connection = Connection(self._address, self._context)
         connection.view = self._buffers.pop()
         return connection
 
     def _send(self, connection: Connection) -> None:
-        sent = connection.socket.send(connection.rest[:SEND_BYTES])
+        try:
+            sent = connection.socket.send(connection.rest[:SEND_BYTES])
+        except ssl.SSLWantWriteError:
+            return
         connection.rest = connection.rest[sent:]
         if not len(connection.rest):
             self._selector.modify(connection.socket, 1, connection)
 
     def _receive(self, connection: Connection) -> bool:
+        """Take what is there; whether the answer is whole now."""
+        if self._context is None:
+            return self._receive_some(connection)
+        try:
+            # A TLS socket can hold decrypted bytes that no selector knows of: read until it has no more.
+            while not self._receive_some(connection):
+                pass
+        except ssl.SSLWantReadError:
+            return False
+        return True
+
+    def _receive_some(self, connection: Connection) -> bool:
         if connection.size < 0:
             self._receive_head(connection)
         else:
@@ -140,7 +160,7 @@ def small_objects(job: Job) -> Work:
     keys = (contents.small_keys() if size is None else contents.sized_keys(size))[: job.setting("objects")]
     batch = job.setting("batch") or len(keys)
 
-    loop = Loop(job.endpoint, job.setting("connections", 32), size or contents.small_bytes)
+    loop = Loop(job, job.setting("connections", 32), size or contents.small_bytes)
 
     def work() -> Done:
         total = 0
@@ -163,19 +183,19 @@ def fetch_ranges(loop: Loop, asked: list[tuple[str, int, int]]) -> int:
     return total
 
 
-def fetch_in_child(endpoint: str, connections: int, asked: list[tuple[str, int, int]], largest_bytes: int) -> int:
-    return fetch_ranges(Loop(endpoint, connections, largest_bytes), asked)
+def fetch_in_child(job: Job, connections: int, asked: list[tuple[str, int, int]], largest_bytes: int) -> int:
+    return fetch_ranges(Loop(job, connections, largest_bytes), asked)
 
 
 def ranged(asked: list[tuple[str, int, int]], objects: int, job: Job, largest_bytes: int = PART_BYTES) -> Work:
     connections, processes = job.setting("connections", 16), job.setting("processes", 1)
 
-    loop = Loop(job.endpoint, connections, largest_bytes) if processes == 1 else None
+    loop = Loop(job, connections, largest_bytes) if processes == 1 else None
 
     def work() -> Done:
         if loop is not None:
             return Done(objects, fetch_ranges(loop, asked))
-        shares = [(job.endpoint, connections, asked[n::processes], largest_bytes) for n in range(processes)]
+        shares = [(job, connections, asked[n::processes], largest_bytes) for n in range(processes)]
         with multiprocessing.get_context("fork").Pool(processes) as pool:
             total = sum(pool.starmap(fetch_in_child, shares))
             pool.close()
@@ -208,7 +228,7 @@ def write(job: Job) -> Work:
         for number in range(contents.big_bytes // PART_BYTES):
             yield loop.request("PUT", f"limit/{number % 8}", f"Content-Length: {PART_BYTES}"), body
 
-    loop = Loop(job.endpoint, job.setting("connections", 4), 4096)
+    loop = Loop(job, job.setting("connections", 4), 4096)
 
     def work() -> Done:
         loop.run(requests(loop))

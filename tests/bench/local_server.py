@@ -1,6 +1,6 @@
 """A local TOS, filled for a run, in a process of its own: prints its port as JSON, ends when its standard input does.
 
-    python local_server.py '{"contents": {...}, "kind": "near"}'
+    python local_server.py '{"contents": {...}, "kind": "near", "certificate": null}'
 
 kind: "near" answers at once; "far" after 20 ms, at 100 MB/s on each connection, as object storage does; "stalls" is far
 and takes 1 s for one request in a hundred; "listing" holds only the bucket that is listed, and takes 5 ms for a page.
@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import ssl
 import sys
 from collections.abc import Iterator
 
@@ -118,15 +119,19 @@ class Listing:
         return Response(200, {"Content-Type": "application/json"}, body.encode())
 
 
-def make_server(contents: Contents, kind: str) -> Server:
+def make_server(contents: Contents, kind: str, certificate: list[str] | None) -> Server:
+    context = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
     options = ServerOptions(check_signatures=False, check_dates=False)
     if kind == "listing":
         listing = Listing(contents.listed)
-        server = Server(listing.answer, options, record=False)
+        server = Server(listing.answer, options, ssl_context=context, record=False)
     else:
         store = Store()
         fill(store, contents)
-        server = Server(lambda request: handle(store, request, options), options, record=False)
+        server = Server(lambda request: handle(store, request, options), options, ssl_context=context, record=False)
     action = ACTIONS[kind]
     if action is not None:
         server.faults.add(Rule(action))
@@ -135,7 +140,7 @@ def make_server(contents: Contents, kind: str) -> Server:
 
 def main() -> None:
     asked = json.loads(sys.argv[1])
-    server = make_server(Contents(**asked["contents"]), asked["kind"])
+    server = make_server(Contents(**asked["contents"]), asked["kind"], asked["certificate"])
     server.listen()
 
     def on_input(_mask: int) -> None:

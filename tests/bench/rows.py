@@ -114,6 +114,14 @@ def two(ours: tuple[Settings, ...], peer: tuple[Settings, ...], limit: tuple[Set
     return {"ours": ours, "peer": peer, "limit": limit}
 
 
+def two_of(ours: tuple[Settings, ...], limit: tuple[Settings, ...]) -> dict[str, tuple[Settings, ...]]:
+    return {"ours": ours, "limit": limit}
+
+
+def spinning(spins_per_ms: int, milliseconds: float, settings: tuple[Settings, ...] = DEFAULTS) -> tuple[Settings, ...]:
+    return each(settings, spins=round(spins_per_ms * milliseconds))
+
+
 def with_crc(sides: Mapping[str, tuple[Settings, ...]]) -> dict[str, tuple[Settings, ...]]:
     return {name: each(settings, crc=True) for name, settings in sides.items() if name in ("ours", "peer")}
 
@@ -150,10 +158,9 @@ def gil_rows(spins_per_ms: int) -> list[Row]:
     """Work in `transform` that holds the GIL."""
     rows = []
     for milliseconds in (0, 0.5, 5):
-        settings = each(DEFAULTS, spins=round(spins_per_ms * milliseconds))
-        peer = each(PEER_SWEEP[4:8], spins=round(spins_per_ms * milliseconds))
+        ours, peer = (spinning(spins_per_ms, milliseconds, one) for one in (DEFAULTS, PEER_SWEEP[4:8]))
         name = f"{milliseconds:g} ms of work a sample"
-        rows.append(Row(name, "iterable", "read", "objects/s", {"ours": settings, "peer": peer}, Bars(1)))
+        rows.append(Row(name, "iterable", "read", "objects/s", {"ours": ours, "peer": peer}, Bars(1)))
     return rows
 
 
@@ -198,6 +205,33 @@ def write_rows() -> list[Row]:
     ]
 
 
+def tls_rows(spins_per_ms: int) -> list[Row]:
+    """Some of the same over TLS. The peer trusts public authorities only, so that it cannot take part."""
+    sdk, kinds = ({"threads": 16},), two_of(DEFAULTS, connections(8, 16, 32))
+    return [
+        Row("iterable, defaults, TLS", "iterable", "read-tls", "objects/s", {**kinds, "sdk": sdk}),
+        Row("iterable, defaults, TLS, 20 ms", "iterable", "read-far-tls", "objects/s", two_of(DEFAULTS, FAR_LIMIT)),
+        Row("1 GiB, best, TLS", "big", "read-tls", "MiB/s", {**two_of(READERS, connections(1, 4, 8)), "sdk": sdk}),
+        Row(
+            "write 1 GiB, CRC on, TLS",
+            "write",
+            "near-tls",
+            "MiB/s",
+            two_of(each(DEFAULTS, crc=True), connections(2, 4, 8)),
+        ),
+        *(
+            Row(
+                f"{ms:g} ms of work a sample, TLS",
+                "iterable",
+                "read-tls",
+                "objects/s",
+                {"ours": spinning(spins_per_ms, ms)},
+            )
+            for ms in (0, 0.5, 5)
+        ),
+    ]
+
+
 def other_rows() -> list[Row]:
     """A long listing, and what a process pays before its first sample."""
     plain = {"ours": DEFAULTS, "peer": DEFAULTS}
@@ -217,5 +251,6 @@ def all_rows(spins_per_ms: int) -> list[Row]:
         *gil_rows(spins_per_ms),
         *large_rows(),
         *write_rows(),
+        *tls_rows(spins_per_ms),
         *other_rows(),
     ]

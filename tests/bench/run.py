@@ -82,6 +82,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     servers = Servers(contents, nginx=not arguments.no_nginx)
     if servers.nginx_version is None:
         notes.append("nginx is not used: the project's own server serves the reads as well")
+    if servers.certificate is None:
+        notes.append("rows over TLS are left out: there is no openssl command to make a certificate")
+        rows = [row for row in rows if servers.offers(row.place)]
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     report: dict[str, Any] = {
@@ -125,7 +128,8 @@ def show(report: dict[str, Any], chart: Path | None) -> None:
         print(main_table(rows, judge=not report["short"]))
         if others := others_table(rows):
             print("", others, sep="\n")
-        print("", *(f"- {line}" for line in derived(rows)), sep="\n")
+        if not report["short"]:
+            print("", *(f"- {line}" for line in derived(rows)), sep="\n")
     for curve in report["curves"]:
         print(f"{curve['name']}\n\n{markdown(*curve_table(curve))}\n")
     if report["curves"]:

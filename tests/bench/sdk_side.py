@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,8 @@ PART_BYTES = 8 * MIB
 
 def client(job: Job) -> Any:
     tos = importlib.import_module("tos")
+    if (ca_bundle := job.setting("ca_bundle")) is not None:
+        os.environ["REQUESTS_CA_BUNDLE"] = ca_bundle
     crc, threads = job.setting("crc", False), job.setting("threads", 1)
     return tos.TosClientV2(
         "ak", "sk", job.endpoint, REGION, enable_crc=crc, max_connections=max(10, threads), dns_cache_time=0

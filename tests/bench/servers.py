@@ -13,13 +13,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from contents import Contents, block, pieces
+from contents import BUCKET, Contents, block, pieces
+
+from tosnative.testing.certificates import Certificate, self_made
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 
-# Every request has an Authorization that is none of HTTP's Basic kind. nginx delays the refusal (auth_delay is the one
-# way to have it wait that its packages bring) and serves the file in its place.
 NGINX = """
 daemon off;
 master_process off;
@@ -41,25 +41,25 @@ http {{
   fastcgi_temp_path {home}/fastcgi;
   uwsgi_temp_path {home}/uwsgi;
   scgi_temp_path {home}/scgi;
-  server {{
-    listen 127.0.0.1:{near} backlog=2048;
-    root {home}/objects;
-  }}
-  server {{
-    listen 127.0.0.1:{far} backlog=2048;
-    root {home}/objects;
-    location / {{ auth_basic bench; auth_basic_user_file {home}/users; auth_delay 20ms; error_page 401 =200 @object; }}
-    location @object {{ auth_basic off; limit_rate 100000000; }}
-  }}
+  root {home}/objects;
+  {servers}
 }}
 """
+# Every request has an Authorization that is none of HTTP's Basic kind. nginx delays the refusal (auth_delay is the one
+# way to have it wait that its packages bring) and serves the file in its place.
+NGINX_FAR = """
+    location / {{ auth_basic bench; auth_basic_user_file {home}/users; auth_delay 20ms; error_page 401 =200 @object; }}
+    location @object {{ auth_basic off; limit_rate 100000000; }}
+"""
+NGINX_TLS = "ssl_certificate {chain}; ssl_certificate_key {key}; ssl_session_cache shared:bench:1m;"
 
 
 class LocalServer:
-    """The project's own server. kind: as local_server.py takes it."""
+    """The project's own server. kind: as local_server.py takes it. Given a certificate it speaks TLS too on its port."""
 
-    def __init__(self, contents: Contents, kind: str) -> None:
-        asked = json.dumps({"contents": dataclasses.asdict(contents), "kind": kind})
+    def __init__(self, contents: Contents, kind: str, certificate: Certificate | None) -> None:
+        pair = [str(certificate.chain), str(certificate.key)] if certificate else None
+        asked = json.dumps({"contents": dataclasses.asdict(contents), "kind": kind, "certificate": pair})
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         command = [sys.executable, str(HERE / "local_server.py"), asked]
         self._process = subprocess.Popen(
@@ -84,23 +84,34 @@ class LocalServer:
 
 
 class Nginx:
-    """nginx over a folder that holds the objects; `near` and `far` are its ports."""
+    """nginx over a folder that holds the objects. ports: by place without its "read", such as "" or "-far-tls"."""
 
-    def __init__(self, contents: Contents) -> None:
+    def __init__(self, contents: Contents, certificate: Certificate | None) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="tosnative-bench-"))
         self._process: subprocess.Popen[bytes] | None = None
+        places = ("", "-far", "-tls", "-far-tls") if certificate else ("", "-far")
+        self.ports = {place: free_port() for place in places}
         try:
             self._write_objects(contents)
-            self.near, self.far = free_port(), free_port()
-            config = self._home / "nginx.conf"
-            config.write_text(NGINX.format(home=self._home, near=self.near, far=self.far))
             (self._home / "users").write_text("")
+            config = self._home / "nginx.conf"
+            blocks = "".join(self._block(place, port, certificate) for place, port in self.ports.items())
+            config.write_text(NGINX.format(home=self._home, servers=blocks))
             command = [nginx_command() or "nginx", "-c", str(config), "-e", str(self._home / "error.log")]
             self._process = subprocess.Popen(command)
-            wait_for_port(self.far)
+            for port in self.ports.values():
+                wait_for_port(port)
         except BaseException:
             self.close()
             raise
+
+    def _block(self, place: str, port: int, certificate: Certificate | None) -> str:
+        tls, block = place.endswith("-tls"), ""
+        if tls and certificate is not None:
+            block += NGINX_TLS.format(chain=certificate.chain, key=certificate.key)
+        if place.startswith("-far"):
+            block += NGINX_FAR.format(home=self._home)
+        return f"server {{ listen 127.0.0.1:{port} {'ssl ' if tls else ''}backlog=2048; {block} }}\n"
 
     def _write_objects(self, contents: Contents) -> None:
         source = memoryview(block())
@@ -121,7 +132,8 @@ class Nginx:
 class Servers:
     """Starts what is asked for, once. With `nginx` off, or where it is not installed, ours serves the reads as well.
 
-    Places: "near" and "far" are ours; "read" and "read-far" are nginx where there is one; "listing" is ours.
+    Places: "near" and "far" are ours; "read" and "read-far" are nginx where there is one; "listing" is ours. The same
+    with "-tls" at the end are spoken to over TLS, where the `openssl` command can make a certificate.
     """
 
     def __init__(self, contents: Contents, nginx: bool) -> None:
@@ -129,30 +141,41 @@ class Servers:
         self.nginx_version = nginx_version() if nginx else None
         self._nginx: Nginx | None = None
         self._local: dict[str, LocalServer] = {}
+        self._home = Path(tempfile.mkdtemp(prefix="tosnative-bench-tls-"))
+        has_openssl = shutil.which("openssl") is not None
+        self.certificate = self_made(self._home, [BUCKET]) if has_openssl else None
+
+    def offers(self, place: str) -> bool:
+        return self.certificate is not None or not place.endswith("-tls")
 
     def endpoint(self, place: str) -> str:
         """The address of a place. A name, since some clients want bucket.host; they know what localhost is."""
-        return f"http://localhost:{self._port(place)}"
+        return f"http{'s' if place.endswith('-tls') else ''}://localhost:{self._port(place)}"
+
+    def ca_bundle(self, place: str) -> str | None:
+        """What a client has to trust there."""
+        return str(self.certificate.ca_bundle) if self.certificate and place.endswith("-tls") else None
 
     def name(self, place: str) -> str:
         return "nginx" if place.startswith("read") and self.nginx_version else "local"
 
     def _port(self, place: str) -> int:
-        if place.startswith("read"):
-            if self.nginx_version:
-                if self._nginx is None:
-                    self._nginx = Nginx(self._contents)
-                return self._nginx.far if place == "read-far" else self._nginx.near
-            place = "far" if place == "read-far" else "near"
-        if place not in self._local:
-            self._local[place] = LocalServer(self._contents, place)
-        return self._local[place].port
+        if place.startswith("read") and self.nginx_version:
+            if self._nginx is None:
+                self._nginx = Nginx(self._contents, self.certificate)
+            return self._nginx.ports[place.removeprefix("read")]
+        kind = place.removesuffix("-tls")
+        kind = {"read": "near", "read-far": "far"}.get(kind, kind)
+        if kind not in self._local:
+            self._local[kind] = LocalServer(self._contents, kind, self.certificate)
+        return self._local[kind].port
 
     def close(self) -> None:
         if self._nginx is not None:
             self._nginx.close()
         for server in self._local.values():
             server.close()
+        shutil.rmtree(self._home, ignore_errors=True)
 
 
 def nginx_command() -> str | None:

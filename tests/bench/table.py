@@ -148,13 +148,17 @@ def derived(results: list[Result]) -> list[str]:
 
 
 def gil_lines(by_name: dict[str, Result]) -> list[str]:
-    rows = {name: result for name, result in by_name.items() if name.endswith("ms of work a sample")}
-    free = cpu(rows["0 ms of work a sample"], "ours") if "0 ms of work a sample" in rows else None
+    """How near work that holds the GIL comes to its ideal, where that work and our transfer take turns."""
     lines = []
-    for name, result in rows.items():
+    for name, result in by_name.items():
+        amount_of_work, found, rest = name.partition(" ms of work a sample")
+        free = by_name.get(f"0{found}{rest}")
+        if not found or amount_of_work == "0" or free is None:
+            continue
         spins = [run["spin_s"] for run in result["sides"]["ours"]["runs"] if run.get("spin_s")]
-        if free is not None and spins and (found := rates(result, "ours")):
-            reached = median(found) * (median(spins) + free)
+        transfer, speed = cpu(free, "ours"), rates(result, "ours")
+        if spins and speed and transfer is not None:
+            reached = median(speed) * (median(spins) + transfer)
             lines.append(f"{name}: {reached:.2f} of the ideal, 1 / (work + CPU of the transfer)")
     return lines
 

@@ -31,7 +31,9 @@ class Api:
         self.module = importlib.import_module(MODULE)
         for name in self.module.__all__:
             getattr(self.module, name)  # a name may be imported when it is first used: not while the clock runs
-        config = {name: job.settings[name] for name in CONFIG_SETTINGS if name in job.settings}
+        config: dict[str, Any] = {name: job.settings[name] for name in CONFIG_SETTINGS if name in job.settings}
+        if (ca_bundle := job.setting("ca_bundle")) is not None:
+            config["connection"] = self.module.ConnectionOptions(ca_bundle=ca_bundle)
         self.connection: dict[str, Any] = {
             "region": REGION,
             "endpoint": job.endpoint,
