@@ -58,6 +58,7 @@ def test_what_may_be_missing_may_be_missing() -> None:
         {"Contents": ["a"]},
         {"CommonPrefixes": [{"Prefix": None}]},
         {"IsTruncated": True},
+        {"Code": "InternalError", "Message": "try again"},
         {"IsTruncated": True, "NextContinuationToken": ""},
     ],
 )

@@ -15,7 +15,7 @@ from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint, with_
 from tosnative.credentials import CredentialProvider, as_provider
 from tosnative.errors import TosAccessError, TosError, TosException, TosNotFoundError
 from tosnative.meta import TosObjectMeta
-from tosnative.pages import DeletedObject, ListPage, UploadInfo, parse_page
+from tosnative.pages import DeletedObject, ListPage, UploadInfo, no_listing, parse_page
 from tosnative.uri import check_bucket, check_key
 from tosnative.wire.budget import Budget
 from tosnative.wire.control import Control
@@ -268,6 +268,8 @@ class TosClient:
                     bucket, prefix=prefix or None, key_marker=k, upload_id_marker=i
                 ),
             )
+            if out.bucket is None:
+                raise no_listing(bucket, prefix, "an answer without a bucket")
             for upload in out.uploads:
                 initiated = upload.initiated.timestamp() if upload.initiated else None
                 yield UploadInfo(upload.key, upload.upload_id, initiated)

@@ -10,7 +10,7 @@ from tosnative.credential_files import parse_time
 from tosnative.errors import TosError, TosIntegrityError
 from tosnative.meta import TosObjectMeta
 
-__all__ = ["DeletedObject", "ListPage", "UploadInfo", "parse_page"]
+__all__ = ["DeletedObject", "ListPage", "UploadInfo", "no_listing", "parse_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +43,21 @@ def parse_page(bucket: str, document: bytes | bytearray, prefix: str = "") -> Li
     """Read the answer of a finished listing request. Raises: TosIntegrityError where it is no listing."""
     try:
         page = json.loads(document)
+        if "Code" in page:
+            raise ValueError(f"an error in a 200: {page['Code']}: {page.get('Message')}")
         objects = [_object(bucket, item) for item in page.get("Contents") or ()]
         prefixes = [_text(item["Prefix"]) for item in page.get("CommonPrefixes") or ()]
         token = _text(page["NextContinuationToken"]) if page.get("IsTruncated") else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
-        text = f"the service's answer is no listing ({type(error).__name__}: {str(error)[:200]})"
-        raise TosIntegrityError(TosError(text, operation="LIST", bucket=bucket, key=prefix)) from error
+        raise no_listing(bucket, prefix, f"{type(error).__name__}: {str(error)[:200]}") from error
     return ListPage(objects, prefixes, token)
+
+
+def no_listing(bucket: str, prefix: str, why: str) -> TosIntegrityError:
+    """What a listing raises when its answer is none."""
+    return TosIntegrityError(
+        TosError(f"the service's answer is no listing ({why})", operation="LIST", bucket=bucket, key=prefix)
+    )
 
 
 def _object(bucket: str, item: dict[str, Any]) -> TosObjectMeta:
