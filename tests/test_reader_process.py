@@ -45,7 +45,7 @@ def tos(server: LocalTos) -> LocalTos:
 
 
 def make(tos: LocalTos, retries: int | None = 1) -> TosClient:
-    config = TosClientConfig(part_size=PART, max_retry_count=retries)
+    config = TosClientConfig(part_size=PART, max_retry_count=retries, hedge_percent=0)  # faults are counted
     return TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config)
 
 

@@ -36,7 +36,7 @@ def fresh(tos: LocalTos) -> None:
 
 
 def make(tos: LocalTos, **settings: object) -> TosClient:
-    config = TosClientConfig(**{"part_size": PART, **settings})  # type: ignore[arg-type]
+    config = TosClientConfig(**{"part_size": PART, "hedge_percent": 0.0, **settings})  # type: ignore[arg-type]
     return TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config)
 
 
