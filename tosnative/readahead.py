@@ -57,8 +57,8 @@ class _Piece(NamedTuple):
 class SequentialFill:
     """Holds parts of a fixed grid and asks for the next ones before they are read, the more the longer reading goes on.
 
-    - Ahead are at most `window` parts, and as many as a quarter of what was read without a jump: a look at the head of a
-      large object fetches one part, a read from front to back soon keeps the whole window in flight.
+    - Ahead are at most `window` parts, and at most four times the bytes that were read without a jump: a look at the head
+      of a large object fetches one part, a read from front to back soon keeps the whole window in flight.
     - A part that was read to its end is dropped when the next one was; parts that were not (the end of a zip file, which
       torch.load reads first) stay until room is needed. Held or in flight are at most window + 3 parts.
     - Whole cells that a read asks for and nobody has asked for yet are received into the caller's memory.

@@ -39,7 +39,9 @@ class TosObjectWriter(io.BufferedIOBase):
 
     The first failure sticks: the upload is aborted, and every later call raises that failure. A forked child cannot use the
     writer and never touches its upload.
-    Up to one part is sent by a single PUT, more as a multipart upload, parts in parallel; see PartPlan for their sizes.
+    Up to one part is sent by a single PUT, more as a multipart upload, parts in parallel: config.part_size each, 4 MiB at
+    least, growing with the object (see PartPlan). It holds the part that is being filled and those in flight: 16, or
+    config.shared_upload_part_tasks, and no more than half of the memory budget.
     size_hint: about how many bytes will be written, so that large objects get large parts from the start.
     One thread at a time. An io.BufferedWriter or TextIOWrapper around a writer closes, and so commits, when it is collected.
     """
