@@ -1,0 +1,174 @@
+"""Answers that are wrong: never taken for the right bytes, bounded, and an error that names the key."""
+
+import os
+import threading
+from typing import Any
+
+import pytest
+from conftest import MakeClient, check_error
+from raw_server import answer, read_request, serving, whole
+
+from tosnative.client import TosClient
+from tosnative.errors import (
+    TosException,
+    TosIntegrityError,
+)
+from tosnative.metrics import METRICS
+from tosnative.testing import LocalTos
+
+BODY = os.urandom(3_000_000)
+SMALL = BODY[:1000]
+
+
+@pytest.fixture(autouse=True)
+def objects(tos: LocalTos) -> None:
+    tos.put("test", "big", BODY)
+    tos.put("test", "small", SMALL)
+    tos.put("test", "empty", b"")
+
+
+@pytest.mark.parametrize(
+    "answer_",
+    [
+        b"garbage\r\n\r\n",
+        b"\x16\x03\x01\x00\xa5" * 40 + b"\r\n\r\n",
+        b"HTTP/2 200 OK\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 103 Hints\r\n\r\nHTTP/1.1 200 OK\r\nX: " + b"a" * 70_000 + b"\r\n\r\n",
+        b"a" * 300_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nx-tos-hash-crc64ecma: many\r\n\r\nhello",
+        b"HTTP/1.1 206 Partial\r\nContent-Length: 5\r\nContent-Range: bytes 0-4/9\r\n\r\nhello",
+    ],
+)
+def test_what_is_no_answer_is_an_error_after_a_few_tries(make_client: MakeClient, answer_: bytes) -> None:
+    with serving(answer(answer_)) as server:
+        client = make_client(endpoint=server.endpoint, max_retry_count=2)
+        with pytest.raises(TosIntegrityError) as caught:
+            client.get("test", "k").wait()
+        check_error(caught.value)
+        assert server.accepted == 3
+
+
+def test_a_length_that_no_memory_holds_fails_this_transfer_only(make_client: MakeClient) -> None:
+    huge = b"HTTP/1.1 200 OK\r\nContent-Length: 9000000000000000000\r\n\r\n"
+    with serving(answer(huge), answer(whole(b"body"))) as server:
+        client = make_client(endpoint=server.endpoint)
+        with pytest.raises(TosException, match="cannot be taken"):
+            client.get("test", "k").wait()
+        assert client.get("test", "k").wait().getvalue() == b"body"
+
+
+def test_more_bytes_than_announced_are_never_another_answer(make_client: MakeClient) -> None:
+    stream = whole(b"first") + whole(b"smuggled")
+    with serving(answer(stream), answer(whole(b"second"))) as server:
+        client = make_client(endpoint=server.endpoint)
+        assert client.get("test", "a").wait().getvalue() == b"first"
+        assert client.get("test", "b").wait().getvalue() == b"second"
+
+
+@pytest.mark.parametrize("value", ["bytes 5-14/1000", "bytes 0-9/1000", "bytes 1-999/1000", "bytes */1000", "nonsense"])
+def test_a_wrong_content_range_is_never_taken_for_the_right_bytes(
+    tos: LocalTos, make_client: MakeClient, value: str
+) -> None:
+    client = make_client(max_retry_count=2)
+    fault = tos.faults.add(content_range=value)
+    with pytest.raises(TosIntegrityError):
+        client.get("test", "small", 1, 11).wait()
+    assert fault.hits == 3
+    tos.faults.clear()
+    tos.faults.add(content_range=value, times=1)
+    assert client.get("test", "small", 1, 11).wait().getvalue() == SMALL[1:11]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (5, 10), (5, None)])
+def test_a_range_answered_with_the_whole_object(tos: LocalTos, make_client: MakeClient, start: int, stop: Any) -> None:
+    client = make_client(max_retry_count=1)
+    tos.faults.add(ignore_range=True)
+    with pytest.raises(TosIntegrityError, match="asked for"):
+        client.get("test", "small", start, stop).wait()
+
+
+def test_the_whole_object_is_as_good_as_a_range_that_covers_it(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(ignore_range=True)
+    assert client.get("test", "small", 0, 5000).wait().getvalue() == SMALL
+
+
+def test_a_body_that_is_too_long(tos: LocalTos, make_client: MakeClient) -> None:
+    client = make_client(max_retry_count=1)
+    tos.faults.add(extra_bytes=3)
+    with pytest.raises(TosIntegrityError):
+        client.get("test", "small", 5, 10).wait()
+    with pytest.raises(TosIntegrityError, match="CRC64"):
+        client.get("test", "small").wait()
+
+
+def test_a_flipped_byte_is_found_tried_again_and_named(tos: LocalTos, make_client: MakeClient) -> None:
+    client = make_client(max_retry_count=2)
+    before = METRICS.integrity_failures
+    fault = tos.faults.add(flip_byte_at=500, times=1)
+    got = client.get("test", "small").wait()
+    assert got.getvalue() == SMALL
+    assert got.verified
+    assert fault.hits == 1
+    assert METRICS.integrity_failures == before + 1
+    tos.faults.add(flip_byte_at=500)
+    with pytest.raises(TosIntegrityError, match="CRC64") as caught:
+        client.get("test", "small").wait()
+    assert caught.value.error.key == "small"
+    check_error(caught.value)
+
+
+def test_a_flipped_byte_in_the_caller_s_buffer_is_overwritten(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(flip_byte_at=500, times=1)
+    buffer = bytearray(1000)
+    assert client.get("test", "small", into=memoryview(buffer)).wait().verified
+    assert buffer == SMALL
+
+
+def test_many_threads_on_one_corrupt_transfer_try_again_once(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(flip_byte_at=500, times=1)
+    got = client.get("test", "small")
+    values: list[bytes] = []
+    threads = [threading.Thread(target=lambda: values.append(got.wait().getvalue())) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert values == [SMALL] * 8
+
+
+def test_without_a_checksum_nothing_is_pretended(tos: LocalTos, client: TosClient) -> None:
+    tos.faults.add(crc="missing")
+    got = client.get("test", "small").wait()
+    assert (got.getvalue(), got.verified, got.meta.crc64) == (SMALL, False, None)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"[1]", b"\xff" * 100, b'{"Code": 5, "Message": null}'])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_error_bodies_of_every_kind(make_client: MakeClient, body: bytes, chunked: bool) -> None:
+    framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
+    payload = (b"%x\r\n%s\r\n" % (len(body), body) if body else b"") + b"0\r\n\r\n" if chunked else body
+    stream = b"HTTP/1.1 403 No\r\n%s\r\nx-tos-request-id: r1\r\n\r\n%s" % (framing, payload)
+    with serving(answer(stream)) as server:
+        with pytest.raises(PermissionError) as caught:
+            make_client(endpoint=server.endpoint).get("test", "k").wait()
+        assert caught.value.error.request_id == "r1"  # type: ignore[attr-defined]
+        check_error(caught.value)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_an_error_body_without_end_is_cut(make_client: MakeClient, chunked: bool) -> None:
+    def endless(connection: Any) -> None:
+        read_request(connection)
+        framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: 9000000000"
+        connection.sendall(b"HTTP/1.1 403 No\r\n%s\r\n\r\n" % framing)
+        while True:
+            connection.sendall(b"2000\r\n" + b"x" * 0x2000 + b"\r\n" if chunked else b"x" * 0x2000)
+
+    with serving(endless) as server:
+        with pytest.raises(PermissionError) as caught:
+            make_client(endpoint=server.endpoint).get("test", "k").wait()
+        assert len(str(caught.value)) < 2000
