@@ -30,15 +30,26 @@ def summary(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def held() -> dict[str, int]:
-    """What this process holds now: descriptors, threads, children, and resident memory in KiB."""
+    """What this process holds now: descriptors, of which sockets, threads, children, and resident memory in KiB."""
     status = Path("/proc/self/status").read_text()
     facts = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
     return {
         "fds": len(os.listdir("/proc/self/fd")) - 1,  # one of them is the listing itself
+        "sockets": _sockets(),
         "threads": int(facts["Threads"]),
         "children": len(_children()),
         "rss_kib": int(facts["VmRSS"].split()[0]),
     }
+
+
+def _sockets() -> int:
+    found = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{number}").startswith("socket:")
+        except FileNotFoundError:
+            continue  # the listing itself, or one that was closed meanwhile
+    return found
 
 
 def _children() -> list[str]:

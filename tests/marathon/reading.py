@@ -74,10 +74,21 @@ class Tally:
             self.kinds[type(error).__name__] += 1
             self.failed.append(f"{leg}: {type(error).__name__}: {error}"[:1000])
 
+    def totals(self) -> dict[str, int]:
+        """The counters of all processes together."""
+        found: Counter[str] = Counter()
+        with self.lock:
+            for counters in self.counters.values():
+                found.update(counters)
+        return dict(found)
+
+    def take_waits(self) -> list[float]:
+        """The durations since the last time, of all legs, which are then forgotten."""
+        with self.lock:
+            waits, self.waits = self.waits, {}
+        return [took for leg in waits.values() for took in leg]
+
     def figures(self) -> dict[str, Any]:
-        totals: Counter[str] = Counter()
-        for counters in self.counters.values():
-            totals.update(counters)
         every = [took for waits in self.waits.values() for took in waits]
         return {
             "reads": self.done,
@@ -87,7 +98,7 @@ class Tally:
             "examples": self.failed[:3] + self.wrong[:3],
             "all": summary(every),
             "legs": {leg: summary(waits) for leg, waits in sorted(self.waits.items())},
-            "counters": dict(totals),
+            "counters": self.totals(),
         }
 
 
@@ -113,10 +124,11 @@ class LoaderLeg:
                 self._tally.fail(self._leg, error)
                 left -= 1
                 # A loader whose worker raised is of no more use.
-                self._loader = _loader(self._loader.dataset)
+                self._loader = loader_of(self._loader.dataset)
 
 
-def _loader(dataset: Any) -> DataLoader[Any]:
+def loader_of(dataset: Any) -> DataLoader[Any]:
+    """A loader of lists of samples, over two workers that live on from epoch to epoch."""
     stream = type(dataset).__name__ == "TosIterableDataset"
     order: dict[str, Any] = {} if stream else {"shuffle": True}
     return DataLoader(
@@ -192,8 +204,8 @@ def main(spec: dict[str, Any]) -> int:
     )
     mapped = datasets.TosMapDataset.from_prefix(place.url("whole/"), transform=Check(place, corpus, "map"), **keywords)
     shares = [
-        (LoaderLeg("stream", _loader(stream), tally), reads * 35 // 100),
-        (LoaderLeg("map", _loader(mapped), tally), reads * 25 // 100),
+        (LoaderLeg("stream", loader_of(stream), tally), reads * 35 // 100),
+        (LoaderLeg("map", loader_of(mapped), tally), reads * 25 // 100),
         *((ThreadLeg(n, seed, place, corpus, tally), reads * 40 // 100 // THREADS) for n in range(THREADS)),
     ]
     print(json.dumps({"ready": True}), flush=True)

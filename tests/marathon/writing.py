@@ -9,6 +9,7 @@ A save's process leaves Python in the ordinary way, exit hooks included, unless 
 from __future__ import annotations
 
 import enum
+import faulthandler
 import gc
 import json
 import multiprocessing
@@ -17,12 +18,15 @@ import signal
 import sys
 import threading
 import traceback
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NoReturn
 
 from tests.marathon.connectors import Place
 from tests.marathon.shapes import SHAPES, STYLES, expected
 
+# A save that takes longer says where it is.
+_SLOW_S = 15.0
 # How long a forked child may take to leave an inherited writer alone.
 _CHILD_S = 5.0
 
@@ -35,6 +39,7 @@ class Ended(enum.IntEnum):
     OTHER_ERROR = 11
     CHILD_HUNG = 12
     UNKNOWN = 13
+    REPLACED = 14  # another error took the place of what interrupted the save
     TERMINATED = 143
 
 
@@ -108,8 +113,17 @@ def _inherit(forker: Forker) -> None:
     gc.collect()
 
 
+def _earlier(error: BaseException) -> Iterator[BaseException]:
+    """What led to the error, as far as Python remembers."""
+    before = error.__cause__ or error.__context__
+    while before is not None:
+        yield before
+        before = before.__cause__ or before.__context__
+
+
 def save(place: Place, asked: dict[str, Any]) -> int:
     """One save, in this process; returns how it ended."""
+    faulthandler.dump_traceback_later(_SLOW_S)
     signal.signal(signal.SIGUSR1, _crash)
     signal.signal(signal.SIGTERM, _terminate)
     forker = Forker(asked["fork_in_thread"])
@@ -123,6 +137,8 @@ def save(place: Place, asked: dict[str, Any]) -> int:
     except Exception as error:  # noqa: BLE001 - reported; the key is judged by the caller
         if type(error).__name__ == "TosOutcomeUnknownError":
             return Ended.UNKNOWN
+        if any(isinstance(earlier, (Crash, SystemExit)) for earlier in _earlier(error)):
+            return Ended.REPLACED
         traceback.print_exc()
         return Ended.OTHER_ERROR
     return Ended.SAVED if forker.end() else Ended.CHILD_HUNG
