@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["list_objects", "list_pages"]
 
 _LOG_EVERY = 100_000
+_TOKEN = re.compile(rb'"NextContinuationToken"\s*:\s*("(?:[^"\\]|\\.)*")')
+_TRUNCATED = re.compile(rb'"IsTruncated"\s*:\s*true')
 
 Progress = Callable[[int], object]
 
@@ -39,27 +43,12 @@ def list_pages(
     on_progress: called before each page is yielded with the number of objects so far. Long listings are logged at INFO.
     Raises: TosException; also where the service names a page a second time, which would never end.
     """
-    seen: set[str] = set()
+    pages = _Pages(client, bucket, prefix, delimiter, start_after, page_size)
     count = 0
-
-    def ask(token: str | None) -> Query:
-        after = start_after if token is None else None
-        query = client.list_query(
-            bucket, prefix, delimiter=delimiter, start_after=after, token=token, max_keys=page_size
-        )
-        client.submit((query,))
-        return query
-
-    query: Query | None = ask(None)
+    query: Query | None = pages.ask(None)
     try:
         while query is not None:
-            page = parse_page(bucket, query.wait().document, prefix)
-            query = None
-            if page.token is not None:
-                if page.token in seen:
-                    raise _endless(bucket, prefix, page.token, len(seen))
-                seen.add(page.token)
-                query = ask(page.token)
+            page, query = pages.read(query)
             before, count = count, count + len(page.objects)
             if count // _LOG_EVERY > before // _LOG_EVERY:
                 LOG.info("listing %s: %d objects so far", format_uri(bucket, prefix), count)
@@ -67,8 +56,89 @@ def list_pages(
                 on_progress(count)
             yield page
     finally:
-        if query is not None:
-            query.cancel()
+        _cancel(query)
+
+
+class _Pages:
+    """The requests of one listing: each answer names the next."""
+
+    def __init__(
+        self,
+        client: TosClient,
+        bucket: str,
+        prefix: str,
+        delimiter: str | None,
+        start_after: str | None,
+        page_size: int,
+    ) -> None:
+        self._client = client
+        self._bucket, self._prefix, self._delimiter = bucket, prefix, delimiter
+        self._start_after, self._page_size = start_after, page_size
+        self._seen: set[str] = set()
+
+    def ask(self, token: str | None) -> Query:
+        """The request for the page of this token, submitted; for the first page where it is None."""
+        query = self._client.list_query(
+            self._bucket,
+            self._prefix,
+            delimiter=self._delimiter,
+            start_after=self._start_after if token is None else None,
+            token=token,
+            max_keys=self._page_size,
+        )
+        self._client.submit((query,))
+        return query
+
+    def read(self, query: Query) -> tuple[ListPage, Query | None]:
+        """The page that was asked for, and the request for the next one, which is None after the last."""
+        document = query.wait().document
+        # Reading a page takes longer than asking for one: the next is under way meanwhile.
+        token = _glimpse_token(document)
+        following = self.ask(token) if token is not None and token not in self._seen else None
+        try:
+            page = parse_page(self._bucket, document, self._prefix)
+            if page.token is not None and page.token in self._seen:
+                raise self._endless(page.token)
+        except BaseException:
+            _cancel(following)
+            raise
+        if page.token is None or page.token != token:
+            _cancel(following)
+            following = None
+        if page.token is not None:
+            self._seen.add(page.token)
+            following = following or self.ask(page.token)
+        return page, following
+
+    def _endless(self, token: str) -> TosException:
+        pages = len(self._seen)
+        return TosException(
+            TosError(
+                f"the listing names the page {token[:60]!r} a second time after {pages} pages, so it would never end",
+                operation="LIST",
+                bucket=self._bucket,
+                key=self._prefix,
+            )
+        )
+
+
+def _glimpse_token(document: bytes | bytearray) -> str | None:
+    """The token of the next page, without reading the page; None where it cannot be told like that.
+
+    Inside a JSON string every quote is escaped, so no key can be mistaken for it.
+    """
+    found = _TOKEN.search(document)
+    if found is None or _TRUNCATED.search(document) is None:
+        return None
+    try:
+        return str(json.loads(found.group(1))) or None
+    except ValueError:
+        return None
+
+
+def _cancel(query: Query | None) -> None:
+    if query is not None:
+        query.cancel()
 
 
 def list_objects(
@@ -82,14 +152,3 @@ def list_objects(
     """Yield every object under a prefix in the order of the listing. Raises: TosException."""
     for page in list_pages(client, bucket, prefix, delimiter=delimiter, start_after=start_after):
         yield from page.objects
-
-
-def _endless(bucket: str, prefix: str, token: str, pages: int) -> TosException:
-    return TosException(
-        TosError(
-            f"the listing names the page {token[:60]!r} a second time after {pages} pages, so it would never end",
-            operation="LIST",
-            bucket=bucket,
-            key=prefix,
-        )
-    )

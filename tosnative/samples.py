@@ -9,7 +9,7 @@ from tosnative.errors import TosChangedError, TosException, TosIntegrityError, T
 from tosnative.index import ObjectIndex
 from tosnative.logs import LOG
 from tosnative.options import SampleOptions, identity
-from tosnative.prefetch import prefetch
+from tosnative.prefetch import ByteBudget, prefetch
 from tosnative.reader import TosObjectReader
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ __all__ = ["SampleStream"]
 
 # What an object of unknown size is taken for until another of them has arrived, in bytes.
 _UNKNOWN_SIZE = 256 * 1024
+# Automatic look-ahead: the first parts of so many large objects bridge any latency, and more of them only take memory.
+_WINDOW_PARTS = 16
 # The faults of one object; whatever else goes wrong goes wrong for all of them.
 _SKIPPED = (TosNotFoundError, TosChangedError, TosIntegrityError)
 
@@ -54,7 +56,7 @@ class SampleStream:
             depth=(lambda: depth) if depth else self._client.advised_depth,
             discard=_discard,
             cost=self._cost,
-            budget=self._client.budget,
+            budget=self._client.budget if depth else _Window(self._client.budget, _WINDOW_PARTS * self._part),
         )
         transform = self._options.transform
         skip = self._options.on_error == "skip"
@@ -123,6 +125,23 @@ class SampleStream:
         reader.close()
         if self._on_skip is not None:
             self._on_skip()
+
+
+class _Window:
+    """A budget of which this stream takes no more than `most` bytes at a time."""
+
+    def __init__(self, budget: ByteBudget, most: int) -> None:
+        self._budget, self._left = budget, most
+
+    def take(self, n: int, force: bool = False) -> bool:
+        if (n > self._left and not force) or not self._budget.take(n, force):
+            return False
+        self._left -= n
+        return True
+
+    def give(self, n: int) -> None:
+        self._left += n
+        self._budget.give(n)
 
 
 def _discard(started: Started) -> None:
