@@ -1,14 +1,22 @@
 """Configuration checks itself, hides its secrets, and is the only reader of the environment."""
 
 import pickle
+import ssl
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tosnative.config import ConnectionOptions, TosClientConfig, environment_credentials, with_environment
+from tosnative.config import (
+    ConnectionOptions,
+    TosClientConfig,
+    _default_cas,
+    environment_credentials,
+    with_environment,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +103,7 @@ def test_the_environment_names_the_cas_to_trust(monkeypatch: pytest.MonkeyPatch,
     for name in names:
         monkeypatch.delenv(name, raising=False)
     plain = ConnectionOptions()
-    assert with_environment(plain) is plain
+    assert with_environment(plain).ca_bundle == _default_cas()
     for name in reversed(names):  # each goes before those set so far
         path = tmp_path / name
         path.write_text("")
@@ -108,3 +116,15 @@ def test_the_environment_names_the_cas_to_trust(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/no/such/file")
     with pytest.raises(ValueError, match="REQUESTS_CA_BUNDLE names '/no/such/file'"):
         with_environment(plain)
+
+
+def test_without_any_the_system_s_cas_then_certifi_s(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def system(cafile: str | None, capath: str | None) -> None:
+        monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: SimpleNamespace(cafile=cafile, capath=capath))
+
+    system("/etc/ca.pem", None)
+    assert _default_cas() == "/etc/ca.pem"
+    system(None, str(tmp_path))
+    assert (_default_cas() or "").endswith("cacert.pem"), "an empty directory holds none"
+    (tmp_path / "one.pem").write_text("")
+    assert _default_cas() == str(tmp_path)

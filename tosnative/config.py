@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import enum
+import importlib.util
 import os
+import ssl
+import sys
 import urllib.parse
 import urllib.request
 from dataclasses import dataclass, replace
@@ -41,9 +44,10 @@ class ReaderType(enum.Enum):
 class ConnectionOptions:
     """How connections to the service are made and how long they may take. Times are seconds.
 
-    ca_bundle: a file of CA certificates in PEM (or a directory of them), in place of the system's; None takes
-    REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or SSL_CERT_FILE from the environment if one is set. client_cert: (certificate, key) files.
-    proxy: http://[user:password@]host:port; None takes HTTP(S)_PROXY and NO_PROXY from the environment, "" means none.
+    ca_bundle: a file of CA certificates in PEM (or a directory of them); None takes REQUESTS_CA_BUNDLE, CURL_CA_BUNDLE or
+    SSL_CERT_FILE from the environment if one is set, else the system's, else those of the package certifi.
+    client_cert: (certificate, key) files. proxy: http://[user:password@]host:port; None takes HTTP(S)_PROXY and NO_PROXY
+    from the environment, "" means none.
     connect_timeout_s: for each of TCP and the steps of TLS; a name's lookup takes as long as the system lets it.
     first_byte_timeout_s: from the request's last byte sent to the whole head of the answer. stall_timeout_s: the longest time
     without progress while a body is on its way. max_connections: per process and host name (each bucket has one).
@@ -153,7 +157,22 @@ def with_environment(options: ConnectionOptions) -> ConnectionOptions:
             if not os.path.exists(path):
                 raise ValueError(f"{name} names {path!r}, which does not exist")
             return replace(options, ca_bundle=path)
-    return options
+    return replace(options, ca_bundle=_default_cas())
+
+
+def _default_cas() -> str | None:
+    """The system's CAs, or certifi's where the system has none (small container images); None lets the TLS library decide.
+
+    Named here, so that the engine and the official SDK, which would take certifi's, trust the same ones.
+    """
+    paths = ssl.get_default_verify_paths()
+    if paths.cafile or sys.platform == "win32":
+        return paths.cafile
+    if paths.capath and os.listdir(paths.capath):
+        return paths.capath
+    found = importlib.util.find_spec("certifi")
+    bundle = os.path.join(os.path.dirname(found.origin), "cacert.pem") if found and found.origin else ""
+    return bundle if os.path.exists(bundle) else None
 
 
 def environment_credentials() -> tuple[str, str, str | None] | None:
