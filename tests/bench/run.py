@@ -22,7 +22,7 @@ from curves import SERIES_BYTES, SHORT_SERIES_BYTES, curve_table, measure_curves
 from rows import Row, all_rows
 from servers import Servers
 from sides import find_sides
-from table import derived, main_table, markdown, others_table, promises
+from table import brief_table, derived, main_table, markdown, others_table, promises
 
 SHORT_TIMEOUT_S = 40.0
 LONG_TIMEOUT_S = 600.0
@@ -41,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--json", type=Path, metavar="FILE", help="keep all results; with --redraw, read them")
     made.add_argument("--chart", type=Path, metavar="FILE", help="draw (.svg or .png); needs matplotlib")
     made.add_argument("--redraw", action="store_true", help="measure nothing: print and draw what --json holds")
+    made.add_argument("--brief", action="store_true", help="print only a table that fits on a page")
     made.add_argument("--list", action="store_true", help="print the names of the rows")
     return made
 
@@ -82,6 +83,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     servers = Servers(contents, nginx=not arguments.no_nginx)
     if servers.nginx_version is None:
         notes.append("nginx is not used: the project's own server serves the reads as well")
+    if (load := os.getloadavg()[0]) > 0.5:
+        notes.append(f"the machine was not idle (load average {load:.1f}): expect wide ranges")
     if servers.certificate is None:
         notes.append("rows over TLS are left out: there is no openssl command to make a certificate")
         rows = [row for row in rows if servers.offers(row.place)]
@@ -122,7 +125,16 @@ def keep(report: dict[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps(report, indent=1) + "\n")
 
 
-def show(report: dict[str, Any], chart: Path | None) -> None:
+def show(report: dict[str, Any], arguments: argparse.Namespace) -> None:
+    if arguments.brief:
+        print(brief_table(report["rows"]))
+    else:
+        show_all(report)
+    if arguments.chart is not None:
+        (draw_curves if report["curves"] else draw_table)(report, arguments.chart)
+
+
+def show_all(report: dict[str, Any]) -> None:
     rows = report["rows"]
     if rows:
         print(main_table(rows, judge=not report["short"]))
@@ -139,8 +151,6 @@ def show(report: dict[str, Any], chart: Path | None) -> None:
     )
     for name, found in report["versions"].items():
         print(f"{name}: {', '.join(f'{package} {version}' for package, version in found.items())}")
-    if chart is not None:
-        (draw_curves if report["curves"] else draw_table)(report, chart)
 
 
 def failures(report: dict[str, Any]) -> list[str]:
@@ -156,8 +166,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\n".join(row.name for row in all_rows(1)))
         return 0
     report = json.loads(arguments.json.read_text()) if arguments.redraw else measure(arguments)
-    show(report, arguments.chart)
-    if report["rows"] and not report["short"]:
+    show(report, arguments)
+    if report["rows"] and not (report["short"] or arguments.brief):
         kept = [one[3] for row in report["rows"] for one in promises(row)]
         print(f"{sum(kept)} of {len(kept)} promises kept")
     if failed := failures(report):

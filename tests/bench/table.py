@@ -126,6 +126,18 @@ def main_table(results: Iterable[Result], judge: bool = True) -> str:
     return markdown(head, lines)
 
 
+def brief_table(results: Iterable[Result]) -> str:
+    """What fits on a page: the rows in which the peer took part."""
+    head = ("workload", "unit", "tosnative", "tostorchconnector", "times as fast", "CPU", "of the limit")
+    lines = []
+    for result in results:
+        ours, theirs = cpu(result, "ours"), cpu(result, "peer")
+        less = short(ours / theirs) if ours is not None and theirs else NONE
+        speeds = (amount(result, "ours"), amount(result, "peer"), spread(ratios(result, "peer")))
+        lines.append((result["name"], result["unit"], *speeds, less, spread(ratios(result, "limit")).partition(" ")[0]))
+    return markdown(head, [line for line in lines if line[3] != NONE])
+
+
 def others_table(results: Iterable[Result]) -> str:
     """The rows in which more than the peer took part; "" where there are none."""
     names = ("sdk", "tosfsspec", "tosfs", "limit")
