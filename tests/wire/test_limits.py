@@ -59,8 +59,21 @@ def settle(limit: Limit, seconds: float, answers: int = 3200, busy: bool = True)
 
 def test_more_in_flight_while_the_latency_stays() -> None:
     limit = Limit(256)
-    assert limit.value == 16
+    assert limit.value == 32
     assert settle(limit, 0.02) == 256
+
+
+def test_it_doubles_while_nothing_speaks_against_it() -> None:
+    limit = Limit(256)
+    assert settle(limit, 0.02, 16) > 64
+    assert settle(limit, 0.02, 35) > 128
+
+
+def test_queueing_alone_brings_it_down_to_what_is_cheapest() -> None:
+    limit = Limit(256)
+    for _ in range(12_000):  # a server that does one thing at a time: latency is what is in flight
+        limit.answered(limit.value * 40e-6, True)
+    assert limit.value <= 40
 
 
 def test_less_when_it_grows() -> None:
@@ -73,7 +86,7 @@ def test_less_when_it_grows() -> None:
 
 def test_no_growth_without_need() -> None:
     limit = Limit(256)
-    assert settle(limit, 0.02, busy=False) == 16
+    assert settle(limit, 0.02, busy=False) == 32
 
 
 def test_complaints_halve_it_at_most_once_a_second_and_it_recovers() -> None:

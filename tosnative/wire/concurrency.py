@@ -13,9 +13,14 @@ __all__ = ["Limit"]
 
 # Measured over loopback with 100 KiB objects: 16 to 32 connections cost least; below that every turn of the loop does too little.
 _FLOOR = 16
+# What is begun with: a batch of the usual size goes out at once, also where each answer takes its 20 ms.
+_FIRST = 32
 _WINDOW = 32
+_FIRST_WINDOW = 16
 _TOLERANCE = 1.5
-_MEMORY = 50  # windows after which the best latency is measured anew
+# After so many windows the best latency is measured anew, with little in flight: otherwise a queue that stands for long would
+# come to be taken for the distance.
+_MEMORY = 100
 
 
 class Limit:
@@ -27,12 +32,13 @@ class Limit:
     def __init__(self, most: int, fixed: bool = False) -> None:
         self.most = most
         self._fixed = fixed
-        self._exact = float(most if fixed else min(_FLOOR, most))
+        self._exact = float(most if fixed else min(_FIRST, most))
         self.value = int(self._exact)
         self._best = math.inf
-        self._recent_best = math.inf
+        self._kept: float | None = None  # the limit to go back to after measuring
         self._times: list[float] = []
         self._windows = 0
+        self._window = _FIRST_WINDOW
         self._doubling = True
         self._throttled_until = 0.0
 
@@ -40,30 +46,46 @@ class Limit:
         """A first byte came after so long. busy: more requests were waiting than the limit let through."""
         times = self._times
         times.append(seconds)
-        if len(times) >= _WINDOW and len(times) >= self.value:
+        if len(times) >= self._window:
             self._adapt(busy)
             times.clear()
+            self._window = max(_FIRST_WINDOW, self.value // 2) if self._doubling else max(_WINDOW, self.value)
+            if self._kept is not None:
+                self._window = int(self._kept) + _WINDOW
 
     def _adapt(self, busy: bool) -> None:
+        if self._kept is not None:
+            self._measured()
+            return
         ordered = sorted(self._times)
         typical = ordered[len(ordered) // 2]
-        low = ordered[len(ordered) // 10]
-        self._best = min(self._best, low)
-        self._recent_best = min(self._recent_best, low)
-        self._windows += 1
-        if self._windows % _MEMORY == 0:
-            self._best, self._recent_best = self._recent_best, math.inf
+        self._best = min(self._best, ordered[len(ordered) // 10])
         if self._fixed:
-            self._exact = min(self.most, self._exact + 1)
-        elif not busy:
-            return
-        else:
-            gradient = max(0.5, min(1.0, _TOLERANCE * self._best / max(typical, 1e-9)))
-            self._doubling = self._doubling and gradient == 1.0
-            wanted = self._exact * (2.0 if self._doubling else gradient) + math.sqrt(self._exact)
-            floor = min(_FLOOR, self.most, self._exact + 1)
-            settled = wanted if self._doubling else 0.5 * self._exact + 0.5 * wanted
-            self._exact = min(float(self.most), max(floor, settled))
+            self._set(self._exact + 1)
+        elif busy:
+            self._step(typical)
+            self._windows += 1
+            if self._windows % _MEMORY == 0 and self._exact > _FLOOR:
+                self._kept = self._exact
+                self.value = _FLOOR
+
+    def _step(self, typical: float) -> None:
+        gradient = max(0.5, min(1.0, _TOLERANCE * self._best / max(typical, 1e-9)))
+        self._doubling = self._doubling and gradient == 1.0
+        wanted = self._exact * (2.0 if self._doubling else gradient) + math.sqrt(self._exact)
+        floor = min(_FLOOR, self.most, self._exact + 1)
+        self._set(max(floor, wanted if self._doubling else 0.5 * self._exact + 0.5 * wanted))
+
+    def _measured(self) -> None:
+        """The last window was taken with little in flight, once what was under way before had come."""
+        kept, self._kept = self._kept, None
+        assert kept is not None
+        ordered = sorted(self._times[-_WINDOW:])
+        self._best = ordered[len(ordered) // 10]
+        self._set(kept)
+
+    def _set(self, exact: float) -> None:
+        self._exact = min(float(self.most), exact)
         self.value = max(1, int(self._exact))
 
     def throttled(self, now: float, seconds: float = 1.0) -> None:
@@ -71,5 +93,6 @@ class Limit:
         if now >= self._throttled_until:
             self._throttled_until = now + seconds
             self._doubling = False
-            self._exact = max(1.0, self._exact / 2)
-            self.value = int(self._exact)
+            exact = self._exact if self._kept is None else self._kept
+            self._kept = None
+            self._set(max(1.0, exact / 2))
