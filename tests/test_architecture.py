@@ -27,7 +27,7 @@ TOP_LEVEL = {
 # From the bottom up. A module may import modules that stand before it, in this order, and nothing else of ours.
 LAYERS: dict[str, str] = {
     "words": """errors uri endpoint meta ranges crc64 metrics logs config credential_files credentials""",
-    "wire": """wire wire.process wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
+    "wire": """wire wire.process wire.libc wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
         wire.signing wire.connections wire.targets wire.transfer wire.channel wire.fast_channel wire.pool wire.mailbox
         wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine wire.control""",
     "client": "pages completion client shared index listing source",

@@ -38,8 +38,8 @@ class Limit:
         self._kept: float | None = None  # the limit to go back to after measuring
         self._times: list[float] = []
         self._windows = 0
-        self._window = _FIRST_WINDOW
-        self._doubling = True
+        self._window = _WINDOW if fixed else _FIRST_WINDOW
+        self._doubling = not fixed
         self._throttled_until = 0.0
 
     def answered(self, seconds: float, busy: bool) -> None:

@@ -11,8 +11,8 @@ import errno
 import os
 import socket
 import ssl
-import sys
 
+from tosnative.wire import libc
 from tosnative.wire.channel import SEND_PIECE, Channel
 from tosnative.wire.scratch import SCRATCH_SIZE, Scratch
 
@@ -21,6 +21,7 @@ __all__ = ["FastChannel", "make_channel"]
 RECV_PIECE = 1 << 20  # the most bytes taken by one call, as with SEND_PIECE
 _NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError, InterruptedError)
 _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
+_char = ctypes.c_char
 
 
 class SocketChannel(Channel):
@@ -61,12 +62,12 @@ class FastChannel(SocketChannel):
         self._fd = sock.fileno()
 
     def _recv_scratch(self, scratch: Scratch) -> int:
-        n: int = _recv(self._fd, scratch.address, SCRATCH_SIZE, 0)
+        n: int = libc.recv(self._fd, scratch.address, SCRATCH_SIZE, 0)
         return n if n >= 0 else self._nothing()
 
     def _recv_body(self) -> int:
         wanted = self.size - self.got
-        n: int = _recv(self._fd, self._address + self.got, wanted if wanted < RECV_PIECE else RECV_PIECE, 0)
+        n: int = libc.recv(self._fd, self._address + self.got, wanted if wanted < RECV_PIECE else RECV_PIECE, 0)
         return n if n >= 0 else self._nothing()
 
     def _nothing(self) -> int:
@@ -84,34 +85,16 @@ class FastChannel(SocketChannel):
 
     def _send(self, data: bytes | memoryview, at: int, more: bool) -> int:
         if isinstance(data, bytes):
-            n: int = _send_bytes(self._fd, data[at:] if at else data, len(data) - at, _MORE if more else _QUIET)
+            n: int = libc.send(self._fd, data[at:] if at else data, len(data) - at, libc.MORE if more else libc.QUIET)
         elif data.readonly:
             return SocketChannel._send(self, data, at, more)
         else:
             if self._pin is None:
                 self._pin = _char.from_buffer(data)
-            n = _send_at(self._fd, ctypes.addressof(self._pin) + at, min(data.nbytes - at, SEND_PIECE), _QUIET)
+            n = libc.send(self._fd, ctypes.addressof(self._pin) + at, min(data.nbytes - at, SEND_PIECE), libc.QUIET)
         return n if n >= 0 else max(0, self._nothing())
-
-
-_char = ctypes.c_char
-_fast = False
-_MORE = _QUIET = 0
-if sys.platform != "win32" and sys.implementation.name == "cpython":
-    _QUIET = getattr(socket, "MSG_NOSIGNAL", 0)
-    _MORE = _QUIET | getattr(socket, "MSG_MORE", 0)
-    _library = ctypes.PyDLL(None, use_errno=True)
-    _recv = _library.recv
-    _recv.restype, _recv.argtypes = ctypes.c_ssize_t, [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    _send_at = _library.send
-    _send_at.restype, _send_at.argtypes = (
-        ctypes.c_ssize_t,
-        [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int],
-    )
-    _send_bytes = _send_at  # a c_void_p takes bytes as well
-    _fast = True
 
 
 def make_channel(sock: socket.socket) -> Channel:
     """The fastest kind of channel that this socket can be driven by."""
-    return FastChannel(sock) if _fast and not isinstance(sock, ssl.SSLSocket) else SocketChannel(sock)
+    return FastChannel(sock) if libc.AVAILABLE and not isinstance(sock, ssl.SSLSocket) else SocketChannel(sock)

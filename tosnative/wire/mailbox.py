@@ -6,6 +6,7 @@ import contextlib
 import socket
 from collections import deque
 
+from tosnative.wire import libc
 from tosnative.wire.connections import Origin
 from tosnative.wire.retry import Failure
 from tosnative.wire.transfer import Transfer
@@ -30,8 +31,12 @@ class Mailbox:
 
     def wake(self) -> None:
         """End the loop's wait. May be called by a finalizer, in any thread."""
-        with contextlib.suppress(OSError):  # a full pipe wakes as well; a closed one has nobody left to wake
-            self._waker.send(b"x")
+        # A full pipe wakes as well; a closed one has nobody left to wake.
+        if libc.AVAILABLE:
+            libc.send(self._waker.fileno(), b"x", 1, libc.QUIET)
+        else:
+            with contextlib.suppress(OSError):
+                self._waker.send(b"x")
 
     def drain(self) -> None:
         """The loop is awake."""
