@@ -12,6 +12,7 @@ import pytest
 import torch.distributed as dist
 from dataset_objects import asked, connection, fill, key_and_bytes, key_only
 
+from tosnative.config import TosClientConfig
 from tosnative.datasets import TosIterableDataset
 from tosnative.errors import TosNotFoundError
 from tosnative.reader import TosObjectReader
@@ -95,6 +96,17 @@ def test_ending_early_cancels_what_is_in_flight(local_tos: LocalTos, kw: dict[st
         gc.collect()
     assert dataset._client.budget.used == 0
     assert len(list(dataset)) == 40
+
+
+def test_look_ahead_over_large_objects_is_bounded_by_bytes(local_tos: LocalTos, kw: dict[str, Any]) -> None:
+    part = 1 << 20
+    fill(local_tos, "p/", 40, 3 * part)
+    dataset = TosIterableDataset.from_prefix("tos://test/p/", client_conf=TosClientConfig(part_size=part), **kw)
+    stream = iter(dataset)
+    next(stream)
+    assert 0 < dataset._client.budget.used <= 16 * part
+    assert sum(1 for _ in stream) == 39
+    assert dataset._client.budget.used == 0
 
 
 def test_shuffled_by_seed_and_epoch(local_tos: LocalTos, kw: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tosnative.index import ObjectIndex, build_index
@@ -32,6 +32,7 @@ def some(count: int) -> list[TosObjectMeta]:
     ]
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(metas, max_size=5), max_size=4), st.data())
 def test_what_goes_in_comes_out(pages: list[list[TosObjectMeta]], data: st.DataObject) -> None:
     index, expected = build_index(pages), [meta for page in pages for meta in page]
@@ -49,6 +50,7 @@ def test_what_goes_in_comes_out(pages: list[list[TosObjectMeta]], data: st.DataO
     assert list(pickle.loads(pickle.dumps(index[part]))) == expected[part]
 
 
+@settings(deadline=None)
 @given(st.lists(metas, max_size=12), st.data())
 def test_saved_and_mapped(
     tmp_path_factory: pytest.TempPathFactory, objects: list[TosObjectMeta], data: st.DataObject

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tosnative.prefetch import prefetch
@@ -45,6 +45,7 @@ class Recorder:
         self.used -= n
 
 
+@settings(deadline=None)
 @given(count=st.integers(0, 60), depths=st.lists(st.integers(-1, 20), min_size=1), limit=st.integers(0, 30))
 def test_in_order_and_never_beyond_depth_and_budget(count: int, depths: list[int], limit: int) -> None:
     record = Recorder(limit)
@@ -72,6 +73,7 @@ def test_in_order_and_never_beyond_depth_and_budget(count: int, depths: list[int
     assert record.discarded == []
 
 
+@settings(deadline=None)
 @given(count=st.integers(1, 40), stop=st.integers(0, 39), depth=st.integers(1, 16))
 def test_closing_early_discards_what_is_in_flight_once(count: int, stop: int, depth: int) -> None:
     record = Recorder()

@@ -44,7 +44,7 @@ def everything(count: int, history: tuple[Consumed, ...], world: int, workers: i
     return rows
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 60), shapes, shapes, shapes, st.sampled_from(UNEVEN), st.data())
 def test_interrupted_twice_and_resumed_in_other_shapes_gives_the_rest_exactly(
     count: int,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tosnative.sharding import (
@@ -36,6 +36,7 @@ def parts(count: int, world: int, workers: int, uneven: Uneven) -> list[list[int
     ]
 
 
+@settings(deadline=None)
 @given(counts, worlds, worker_counts)
 def test_exact_covers_every_sample_once(count: int, world: int, workers: int) -> None:
     got = parts(count, world, workers, "exact")
@@ -45,6 +46,7 @@ def test_exact_covers_every_sample_once(count: int, world: int, workers: int) ->
     assert lengths == sorted(lengths, reverse=True)
 
 
+@settings(deadline=None)
 @given(counts, worlds, worker_counts)
 def test_drop_gives_equal_ranks_and_leaves_out_fewer_than_world(count: int, world: int, workers: int) -> None:
     got = parts(count, world, workers, "drop")
@@ -52,6 +54,7 @@ def test_drop_gives_equal_ranks_and_leaves_out_fewer_than_world(count: int, worl
     assert sorted(row for part in got for row in part) == list(range(count - count % world))
 
 
+@settings(deadline=None)
 @given(counts, worlds, worker_counts)
 def test_pad_gives_equal_ranks_and_repeats_fewer_than_world(count: int, world: int, workers: int) -> None:
     got = parts(count, world, workers, "pad")
@@ -63,6 +66,7 @@ def test_pad_gives_equal_ranks_and_repeats_fewer_than_world(count: int, world: i
         assert all(times == 1 + (row < seen.total() - count) for row, times in seen.items())
 
 
+@settings(deadline=None)
 @given(counts, worlds, worker_counts, st.integers(1, 20), st.booleans(), st.sampled_from(["drop", "pad"]))
 def test_equal_ranks_have_equally_many_batches(
     count: int, world: int, workers: int, batch: int, drop_last: bool, uneven: Uneven
@@ -75,6 +79,7 @@ def test_equal_ranks_have_equally_many_batches(
     assert len(batches) == 1
 
 
+@settings(deadline=None)
 @given(counts, worker_counts)
 def test_workers_take_turns(count: int, workers: int) -> None:
     for worker in range(workers):
