@@ -1,7 +1,9 @@
 """TosIterableDataset in one process, and how it splits over ranks."""
 
 import gc
+import sys
 import threading
+import types
 import warnings
 from collections import Counter
 from collections.abc import Iterator
@@ -194,6 +196,20 @@ def test_under_a_wrapper_that_splits_by_itself_every_sample_is_seen(
         # What Accelerate's IterableDatasetShard does: each process takes its share of what it reads.
         seen += [key for number, key in enumerate(dataset) if number % 2 == rank]
     assert sorted(seen) == keys
+
+
+def test_one_warning_where_accelerate_would_split_again(
+    local_tos: LocalTos, kw: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = list(fill(local_tos, "p/", 4))
+    # What Accelerate keeps once it is set up.
+    state = types.SimpleNamespace(PartialState=types.SimpleNamespace(_shared_state={"num_processes": 2}))
+    monkeypatch.setitem(sys.modules, "accelerate.state", state)  # type: ignore[misc]
+    dataset = TosIterableDataset.from_prefix("tos://test/p/", sharding=(0, 2), **kw)
+    with pytest.warns(UserWarning, match="sharding=False") as caught:
+        assert [list(dataset), list(dataset)] == [keys[::2]] * 2
+    assert len(caught) == 1
+    assert list(TosIterableDataset.from_prefix("tos://test/p/", sharding=False, **kw)) == keys
 
 
 def test_an_object_that_is_gone(local_tos: LocalTos, kw: dict[str, Any]) -> None:

@@ -17,7 +17,16 @@ from tosnative.position import EpochPosition, SkipCounter, check_state, make_sta
 from tosnative.reader import TosObjectReader
 from tosnative.samples import SampleStream
 from tosnative.sampling import Consumed, consumed_by_worker, epoch_order, extended, rows_of
-from tosnative.sharding import UNEVEN, Shard, check_sharding, current_rank, current_worker, portable, unsharded_ranks
+from tosnative.sharding import (
+    UNEVEN,
+    Shard,
+    check_sharding,
+    current_rank,
+    current_worker,
+    doubly_sharded,
+    portable,
+    unsharded_ranks,
+)
 from tosnative.shared import is_spawning
 from tosnative.source import ObjectSource, from_index, from_local_files, from_prefix, from_urls
 
@@ -204,7 +213,7 @@ class TosIterableDataset(_ObjectDataset, IterableDataset[Any]):
         self._position.epoch = epoch
 
     def __iter__(self) -> Iterator[Any]:
-        self._warn_if_unsharded()
+        self._warn_of_ranks()
         info = get_worker_info()
         # All workers of one iteration share the loader's seed, from which each one's own is counted up.
         history = self._position.begin(None if info is None else info.seed - info.id)
@@ -262,14 +271,16 @@ class TosIterableDataset(_ObjectDataset, IterableDataset[Any]):
             check_state(self._loaded, count, self._seed)
         return epoch_order(count, self._seed, self._position.epoch)
 
-    def _warn_if_unsharded(self) -> None:
+    def _warn_of_ranks(self) -> None:
         if self._sharding is None:
             unsharded_ranks(self._position.first_warning)
+        else:
+            doubly_sharded(current_rank(self._sharding)[1], self._position.first_warning)
 
     def __getstate__(self) -> dict[str, Any]:
         if is_spawning():
             # A process that is started knows no process groups.
-            self._warn_if_unsharded()
+            self._warn_of_ranks()
         state = super().__getstate__()
         state["_run"] = None
         if is_spawning() or not isinstance(self._sharding, bool):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeGuard, TypeVar
 
@@ -154,6 +155,23 @@ def unsharded_ranks(first_time: Callable[[], bool]) -> None:
         "Lightning, tensor parallel groups)",
         stacklevel=4,
     )
+
+
+def doubly_sharded(world: int, first_time: Callable[[], bool]) -> None:
+    """Warn where this dataset splits over ranks in a process in which Accelerate runs, which splits again by itself.
+
+    Only the first worker of rank 0 warns; `first_time` is asked last, and tells whether it was not done yet.
+    """
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    processes = getattr(state, "_shared_state", {}).get("num_processes") or 1
+    if world == 1 or processes == 1 or current_worker()[0] != 0 or (_initialised() and dist.get_rank() != 0):
+        return
+    if first_time():
+        warnings.warn(
+            f"this dataset gives each of {world} ranks its part, and Accelerate runs {processes} processes: if its "
+            "prepare() is given the DataLoader, it splits again and most samples are never seen; pass sharding=False then",
+            stacklevel=4,
+        )
 
 
 def _initialised() -> bool:
