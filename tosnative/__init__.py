@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tosnative.checkpoint import TosCheckpoint
     from tosnative.config import ConnectionOptions, ReaderType, TosClientConfig
+    from tosnative.credential_files import Credentials
     from tosnative.credentials import (
         CredentialProvider,
         EcsRoleCredentials,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConnectionOptions",
     "CredentialProvider",
+    "Credentials",
     "EcsRoleCredentials",
     "EnvironmentCredentials",
     "FileCredentials",
@@ -79,6 +81,7 @@ __all__ = [
 _ERRORS = frozenset(name for name in __all__ if name.endswith(("Error", "Exception")))
 _MODULES = {
     "ConnectionOptions": "config",
+    "Credentials": "credential_files",
     "ReaderType": "config",
     "TosCheckpoint": "checkpoint",
     "TosClientConfig": "config",
