@@ -103,7 +103,7 @@ def test_ending_early_cancels_what_is_in_flight(local_tos: LocalTos, kw: dict[st
 def test_look_ahead_over_large_objects_is_bounded_by_bytes(local_tos: LocalTos, kw: dict[str, Any]) -> None:
     part = 1 << 20
     fill(local_tos, "p/", 40, 3 * part)
-    dataset = TosIterableDataset.from_prefix("tos://test/p/", client_conf=TosClientConfig(part_size=part), **kw)
+    dataset = TosIterableDataset.from_prefix("tos://test/p/", **{**kw, "client_conf": TosClientConfig(part_size=part)})
     stream = iter(dataset)
     next(stream)
     assert 0 < dataset._client.budget.used <= 16 * part
