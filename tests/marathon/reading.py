@@ -105,16 +105,21 @@ class Tally:
 class LoaderLeg:
     """Samples of a dataset through the worker processes of a DataLoader, epoch after epoch, until so many have come."""
 
-    def __init__(self, leg: str, loader: DataLoader[Any], tally: Tally) -> None:
-        self._leg, self._loader, self._tally = leg, loader, tally
-        self._epoch: Iterator[Any] | None = iter(loader)  # forks now, while there is one thread only
+    def __init__(self, leg: str, dataset: Any, tally: Tally) -> None:
+        self._leg, self._dataset, self._tally = leg, dataset, tally
+        self._loader: DataLoader[Any] | None = loader_of(dataset)
+        self._epoch: Iterator[Any] | None = iter(self._loader)  # forks now, while there is one thread only
+
+    def close(self) -> None:
+        """End the workers."""
+        self._epoch = self._loader = None
 
     def run(self, reads: int) -> None:
         left = reads
         while left > 0:
             try:
                 epoch, self._epoch = self._epoch, None
-                for batch in self._loader if epoch is None else epoch:
+                for batch in epoch if epoch is not None else self._fresh():
                     for record in batch:
                         self._tally.add(record)
                     left -= len(batch)
@@ -123,8 +128,12 @@ class LoaderLeg:
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a sample that failed
                 self._tally.fail(self._leg, error)
                 left -= 1
-                # A loader whose worker raised is of no more use.
-                self._loader = loader_of(self._loader.dataset)
+                self._loader = None  # one whose worker raised is of no more use
+
+    def _fresh(self) -> DataLoader[Any]:
+        if self._loader is None:
+            self._loader = loader_of(self._dataset)
+        return self._loader
 
 
 def loader_of(dataset: Any) -> DataLoader[Any]:
@@ -145,6 +154,9 @@ class ThreadLeg:
         self._kinds = list(place.module().ReaderType)
         self._store = place.module().TosCheckpoint(**place.keywords())
         self._ranged, self._large = corpus.keys("ranged/"), corpus.keys("large/")
+
+    def close(self) -> None:
+        self._store.close()
 
     def run(self, reads: int) -> None:
         for _ in range(reads):
@@ -203,9 +215,10 @@ def main(spec: dict[str, Any]) -> int:
         place.url("whole/"), transform=Check(place, corpus, "stream"), **keywords
     )
     mapped = datasets.TosMapDataset.from_prefix(place.url("whole/"), transform=Check(place, corpus, "map"), **keywords)
+    loaders = [LoaderLeg("stream", stream, tally), LoaderLeg("map", mapped, tally)]
     shares = [
-        (LoaderLeg("stream", loader_of(stream), tally), reads * 35 // 100),
-        (LoaderLeg("map", loader_of(mapped), tally), reads * 25 // 100),
+        (loaders[0], reads * 35 // 100),
+        (loaders[1], reads * 25 // 100),
         *((ThreadLeg(n, seed, place, corpus, tally), reads * 40 // 100 // THREADS) for n in range(THREADS)),
     ]
     print(json.dumps({"ready": True}), flush=True)
@@ -217,10 +230,13 @@ def main(spec: dict[str, Any]) -> int:
     hung = not _watch(legs, tally, began + spec["bound_s"])
     figures = {**tally.figures(), "hung": hung, "seconds": round(time.monotonic() - began, 2)}
     print(json.dumps({"figures": figures}), flush=True)
-    if hung and place.connector == OURS:
-        faulthandler.dump_traceback(all_threads=True)
-    # Nothing of ours is left to end; the peer's runtime cannot be relied on to end by itself.
-    os._exit(3 if hung else 0)
+    if hung:
+        if place.connector == OURS:
+            faulthandler.dump_traceback(all_threads=True)
+        os._exit(3)  # what hangs would keep the process from ending
+    for loader in loaders:
+        loader.close()
+    return 0
 
 
 def _watch(legs: list[threading.Thread], tally: Tally, until: float) -> bool:

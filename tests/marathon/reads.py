@@ -5,8 +5,10 @@ In the middle the service answers 503 to everything for a while, and later it is
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -20,6 +22,8 @@ from tests.marathon.faults_mix import FaultsMix
 from tests.marathon.figures import Progress
 from tosnative.testing import LocalTos
 
+# How long a process that has read everything may take to end.
+_EXIT_S = 30.0
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -83,12 +87,25 @@ def _one(tos: LocalTos, plan: Plan, connector: str, python: str, quiet: bool) ->
     spec = {**asdict(plan), "place": place.as_dict()}
     progress = Progress(f"read {connector} {'with' if plan.share else 'without'} faults", 1e9 if quiet else 5.0)
     command = [python, "-m", "tests.marathon.reading", json.dumps(spec)]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as reading:
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True, **pipes) as reading:
         try:
-            return _follow(tos, plan, reading, progress)
+            figures = _follow(tos, plan, reading, progress)
+            tos.faults.clear()
+            figures["hung"] = figures["hung"] or not _ended(reading)
+            return figures
         finally:
             tos.faults.clear()
-            reading.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(reading.pid, signal.SIGKILL)  # with its workers
+
+
+def _ended(reading: subprocess.Popen[str]) -> bool:
+    """Whether the program ends by itself, its workers included, once all is read."""
+    try:
+        return reading.wait(_EXIT_S) == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _follow(tos: LocalTos, plan: Plan, reading: subprocess.Popen[str], progress: Progress) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tests.marathon.connectors import OURS, Place
 from tests.marathon.corpus import MIB, Corpus
 from tests.marathon.faults_mix import FaultsMix
 from tests.marathon.figures import Progress, held, summary
-from tests.marathon.reading import Check, LoaderLeg, Tally, ThreadLeg, loader_of
+from tests.marathon.reading import Check, LoaderLeg, Tally, ThreadLeg
 from tosnative import TosCheckpoint, TosIterableDataset, TosMapDataset
 from tosnative.testing import LocalTos
 
@@ -52,6 +52,9 @@ class SaveLeg:
         self._committed = b""
         self._pool = self._chance.randbytes(24 * MIB)
         self._save()
+
+    def close(self) -> None:
+        self._store.close()
 
     def run(self, rounds: int) -> None:
         for _ in range(rounds):
@@ -125,6 +128,8 @@ def run(plan: Plan, as_line: Callable[[dict[str, Any]], str], quiet: bool = True
         for thread in (*threads, trouble):
             thread.join(120)
         hung = sum(thread.is_alive() for thread in (*threads, trouble))
+        for leg, _ in legs:
+            leg.close()
         struck = sum(mix.hits().values())
         uploads = len(tos.uploads(BUCKET))
     troubles = {"struck": struck, "outages": trouble.outages, "restarts": trouble.restarts}
@@ -138,8 +143,8 @@ def _legs(plan: Plan, place: Place, corpus: Corpus, tally: Tally) -> list[tuple[
     stream = TosIterableDataset.from_prefix(url, transform=Check(place, corpus, "stream"), **where)
     mapped = TosMapDataset.from_prefix(url, transform=Check(place, corpus, "map"), **where)
     return [
-        (LoaderLeg("stream", loader_of(stream), tally), 150),
-        (LoaderLeg("map", loader_of(mapped), tally), 150),
+        (LoaderLeg("stream", stream, tally), 150),
+        (LoaderLeg("map", mapped, tally), 150),
         *((ThreadLeg(number, plan.seed, place, corpus, tally), 20) for number in range(2)),
         (SaveLeg(plan.seed, place, tally), 1),
     ]
