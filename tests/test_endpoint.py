@@ -158,6 +158,16 @@ def test_the_environment_fills_in_what_is_not_passed(monkeypatch: pytest.MonkeyP
         resolve_endpoint(None, None)
 
 
+@pytest.mark.parametrize(
+    ("rule", "direct"), [("10.0.0.0/8", True), ("10.1.0.0/16", False), ("::1, 10.0.0.5", True), ("x/8", False)]
+)
+def test_no_proxy_may_name_a_network(monkeypatch: pytest.MonkeyPatch, rule: str, direct: bool) -> None:
+    monkeypatch.setenv("http_proxy", "http://web:3128")
+    monkeypatch.setenv("no_proxy", rule)
+    endpoint = parse_endpoint("http://10.0.0.5:9000", "r")
+    assert (proxy_for(endpoint, ConnectionOptions()) is None) is direct
+
+
 def options(proxy: str | None) -> TosClientConfig:
     return TosClientConfig(connection=ConnectionOptions(proxy=proxy))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import importlib.util
+import ipaddress
 import os
 import ssl
 import sys
@@ -192,9 +193,7 @@ def proxy_for(endpoint: Endpoint, options: ConnectionOptions) -> str | None:
     """
     proxy = options.proxy
     if proxy is None:
-        if urllib.request.proxy_bypass(f"{endpoint.host}:{endpoint.port}") or urllib.request.proxy_bypass(
-            endpoint.host
-        ):
+        if _goes_direct(endpoint.host, endpoint.port):
             return None
         found = urllib.request.getproxies()
         proxy = found.get(endpoint.scheme) or found.get("all")
@@ -211,6 +210,19 @@ def proxy_for(endpoint: Endpoint, options: ConnectionOptions) -> str | None:
         raise ValueError(f"the proxy {shown} is of a kind that is not supported: use http://host:port, or NO_PROXY")
     _check_address(proxy, shown)
     return proxy
+
+
+def _goes_direct(host: str, port: int) -> bool:
+    """Whether NO_PROXY names this host: by name, by the end of its name, or as an address in a network such as 10.0.0.0/8."""
+    if urllib.request.proxy_bypass(f"{host}:{port}") or urllib.request.proxy_bypass(host):
+        return True
+    for entry in urllib.request.getproxies().get("no", "").split(","):
+        try:
+            if ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip(), strict=False):
+                return True
+        except ValueError:
+            continue  # a name
+    return False
 
 
 def _check_address(proxy: str, shown: str) -> None:

@@ -69,6 +69,7 @@ def client(make_client: MakeClient) -> TosClient:
 def no_secret_is_logged(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     caplog.set_level(logging.DEBUG, logger="tosnative")
     caplog.set_level(logging.DEBUG, logger="urllib3")
+    caplog.set_level(logging.DEBUG, logger="tos")
     yield
     for record in caplog.records:
         assert holds_no_secret(record.getMessage()), record

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import MakeClient, check_error
-from raw_server import serving
+from raw_server import read_request, serving, whole
 
 from tosnative.client import TosClient
 from tosnative.errors import TosConnectionError, TosException
@@ -261,3 +261,29 @@ def test_a_raw_server_that_never_accepts(make_client: MakeClient) -> None:
         client = make_client(endpoint=server.endpoint, max_retry_count=1)
         with pytest.raises(TosConnectionError, match="attempts"):
             client.get("test", "k").wait()
+
+
+def test_what_waits_for_a_connection_does_not_wait_past_its_deadline(make_client: MakeClient) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as listener:
+        client = make_client(
+            endpoint=f"http://127.0.0.1:{listener.getsockname()[1]}", deadline_s=1.5, connect_timeout_s=0.5
+        )
+        first = client.get("test", "k")
+        connection, _ = listener.accept()
+        with connection:
+            read_request(connection)
+            connection.sendall(whole(b"body"))
+            first.wait()
+        fillers = [socket.socket() for _ in range(3)]  # the queue of connections that nobody accepts is full
+        for filler in fillers:
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        batch = [client.download("test", "k") for _ in range(400)]
+        client.submit(batch)
+        for download in batch:
+            with pytest.raises(TosConnectionError) as caught:
+                download.wait()
+            assert caught.value.error.elapsed_s is not None
+            assert caught.value.error.elapsed_s < 12.0, "8 at a time, half a second each, would be 25 s"
+        for filler in fillers:
+            filler.close()

@@ -5,6 +5,7 @@ The SDK's own retries are off, so that one layer retries; its DNS cache is off, 
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -40,6 +41,10 @@ class _SdkClient(tos.TosClientV2):  # type: ignore[misc]  # the SDK has no types
     def _make_virtual_host_url(self, bucket: str | None = None, key: str | None = None) -> str:
         url: str = super()._make_virtual_host_url(None if self.by_address else bucket, key)
         return url
+
+
+def _keep_unless_signing(record: logging.LogRecord) -> bool:
+    return record.module != "auth"
 
 
 class _SdkCredentials(tos.credential.CredentialsProvider):  # type: ignore[misc]  # the SDK has no types
@@ -95,6 +100,8 @@ class Control:
             ca_crt=options.ca_bundle,
         )
         sdk.by_address = self._endpoint.by_address
+        # At DEBUG the SDK logs what it signs, security token and signature included.
+        logging.getLogger("tos").addFilter(_keep_unless_signing)
         # The proxy was chosen once, for both planes; requests would look at the environment at each request.
         sdk.session.trust_env = False
         sdk.proxies = {"http": self._proxy, "https": self._proxy} if self._proxy else {}
@@ -138,11 +145,7 @@ class Control:
             self._reached = failure.reached = self._reached or failure.reached
             unknown = unknown or _may_have_happened(failure)
             now = time.monotonic()
-            delay = None
-            if repeat or failure.kind is Kind.EXPIRED:
-                delay = attempts.decide(self._policy, failure, now, random.random(), _budget.get())
-            if failure.kind is Kind.EXPIRED and delay is not None:
-                delay = self._replaced(credentials, failure, attempts, delay)
+            delay = self._delay(attempts, failure, now, repeat, credentials)
             if delay is not None:
                 time.sleep(delay)
             if look is not None and unknown:
@@ -152,10 +155,16 @@ class Control:
             if delay is None:
                 raise attempts.exception(failure, now, operation, bucket, key) from failure.cause
 
-    def _replaced(
-        self, credentials: _SdkCredentials, failure: Failure, attempts: Attempts, delay: float
+    def _delay(
+        self, attempts: Attempts, failure: Failure, now: float, repeat: bool, credentials: _SdkCredentials
     ) -> float | None:
-        """The service calls the credentials expired: `delay` if there are newer ones now, None to give up."""
+        """Seconds to wait before the call is sent again, None to give up. Expired credentials are replaced here."""
+        expired = failure.kind is Kind.EXPIRED
+        if not (repeat or expired):
+            return None
+        delay = attempts.decide(self._policy, failure, now, random.random(), _budget.get())
+        if delay is None or not expired:
+            return delay
         assert credentials.last is not None
         try:
             if self._provider.rejected(credentials.last):

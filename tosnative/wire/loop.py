@@ -170,7 +170,7 @@ class Loop:
             self._unconnected(pool, result)
             return
         METRICS.connections_opened += 1
-        pool.reached = True
+        pool.reached, pool.trouble = True, None
         channel = make_channel(result)
         channel.since = self.now
         self._pool_of[channel] = pool
@@ -179,7 +179,7 @@ class Loop:
         self.switch_interval.connected(channel, pool)
 
     def _unconnected(self, pool: Pool, failure: Failure) -> None:
-        failure.reached = pool.reached
+        failure.reached, pool.trouble = pool.reached, failure
         if pool.active or pool.idle:
             pool.not_before = self.now + 1.0  # what is connected carries on
             return

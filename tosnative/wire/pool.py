@@ -8,6 +8,7 @@ from tosnative.wire.channel import Channel
 from tosnative.wire.concurrency import Limit
 from tosnative.wire.connections import Origin
 from tosnative.wire.hedge import HedgePolicy
+from tosnative.wire.retry import Failure
 from tosnative.wire.targets import Target
 from tosnative.wire.transfer import Transfer
 
@@ -28,6 +29,7 @@ class Pool:
         self.active: set[Channel] = set()
         self.opening = 0
         self.reached = False
+        self.trouble: Failure | None = None  # why the last attempt to connect failed
         self.not_before = 0.0  # no new connection before this moment
 
     @property

@@ -114,6 +114,10 @@ class Attempts:
     since: float | None = None  # when it last moved on; the deadline counts from here
     vain: int = 0  # attempts since then
 
+    def overdue(self, policy: RetryPolicy, moment: float) -> bool:
+        """Whether `moment` lies past the deadline."""
+        return moment - (self.began if self.since is None else self.since) > policy.deadline_s
+
     def progressed(self, now: float) -> None:
         """The attempt that failed now had moved a good piece: a long transfer is not given up for a short trouble."""
         self.since, self.vain = now, 0
@@ -136,7 +140,7 @@ class Attempts:
         if policy.max_retries is not None and self.count >= policy.max_retries:
             return None
         delay = max(delay, budget.delay(now))
-        if now + delay - (self.began if self.since is None else self.since) > policy.deadline_s:
+        if self.overdue(policy, now + delay):
             return None
         self.count += 1
         self.vain += 1

@@ -34,12 +34,26 @@ def tick(loop: Loop) -> None:
                 loop.failed(pool, channel, failure)
         if pool.active or pool.queue or pool.opening:
             step = min(step, _race(loop, pool))
+        give_up_unconnected(loop, pool)
         for channel in pool.stale(now):
             loop.discard(channel)
     if overdue(loop):
         step = TICK_S
     loop.next_tick = now + step
     loop.switch_interval.settle(any(pool.active for pool in loop.pools.values()))
+
+
+def give_up_unconnected(loop: Loop, pool: Pool) -> None:
+    """Where each attempt to connect takes its whole timeout, what waits for one must not wait past its own deadline."""
+    if pool.trouble is None or pool.active or pool.idle:
+        return
+    for transfer in list(pool.queue):
+        if (
+            not transfer.settled
+            and transfer.attempts is not None
+            and transfer.attempts.overdue(transfer.target.policy, loop.now)
+        ):
+            loop.outcomes.failed(transfer, pool.trouble, loop.now)
 
 
 def overdue(loop: Loop) -> bool:
@@ -50,7 +64,7 @@ def overdue(loop: Loop) -> bool:
         if transfer.settled or attempts is None:
             continue
         waits = True
-        if loop.now - attempts.began > transfer.target.policy.deadline_s:
+        if attempts.overdue(transfer.target.policy, loop.now):
             told = TosError("the credential provider does not answer", hint="see its own log")
             failure = Failure(Kind.FINAL, told.message, exception=TosTimeoutError(told))
             loop.outcomes.failed(transfer, failure, loop.now)
