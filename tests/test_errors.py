@@ -116,6 +116,8 @@ def test_the_table_of_statuses_is_complete(status: int) -> None:
     expected = errors.TosUnavailableError if status >= 500 else BY_STATUS.get(status, TosException)
     assert kind_of(status, None, None) is expected
     assert type(from_service(TosError("no", status))) is expected
+    if expected is errors.TosUnavailableError and status in (500, 502, 503, 504):
+        assert from_service(TosError("no", status)).error.hint
 
 
 @pytest.mark.parametrize(

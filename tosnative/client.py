@@ -219,7 +219,7 @@ class TosClient:
     def create_upload(
         self, bucket: str, key: str, *, content_type: str | None = None, forbid_overwrite: bool = False
     ) -> str:
-        """Begin a multipart upload; returns its id."""
+        """Begin a multipart upload; returns its id. If an answer is lost it begins another; the lost one stays open, empty."""
         check_key(bucket, key)
         _write_headers(content_type, forbid_overwrite)
         out = self._control.call(

@@ -5,10 +5,13 @@ from __future__ import annotations
 import configparser
 import datetime
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 __all__ = ["Credentials", "parse_time", "read_credentials_file"]
+
+_FRACTION = re.compile(r"\.\d+")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -72,5 +75,10 @@ def parse_time(text: str) -> float | None:
     try:
         return float(text)
     except ValueError:
-        moment = datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
-        return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)).timestamp()
+        pass
+    text = text.replace("Z", "+00:00")
+    try:
+        moment = datetime.datetime.fromisoformat(text)
+    except ValueError:  # before Python 3.11 a fraction must have three or six digits
+        moment = datetime.datetime.fromisoformat(_FRACTION.sub(lambda found: f"{found[0]:0<7}"[:7], text))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=datetime.timezone.utc)).timestamp()

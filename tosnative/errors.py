@@ -186,7 +186,17 @@ _HINT_BY_CODE = {
 }
 
 
-_HINT_BY_STATUS = {407: "the proxy asks for a user and a password: proxy=http://user:password@host:port"}
+_ELSEWHERE = "the bucket may be in another region: check the endpoint"
+_THROTTLED = "the service asks for patience: lower the number of workers or of requests in flight, or raise deadline_s"
+_OUT_OF_ORDER = "the service is out of order: try again later, and quote the request id to its support"
+_HINT_BY_STATUS = {
+    **dict.fromkeys((301, 302, 307, 308), _ELSEWHERE),
+    401: "check the credentials and the endpoint",
+    403: "check the credentials, and their permission on this bucket and key",
+    407: "the proxy asks for a user and a password: proxy=http://user:password@host:port",
+    **dict.fromkeys((429, 503), _THROTTLED),
+    **dict.fromkeys((500, 502, 504), _OUT_OF_ORDER),
+}
 
 
 def kind_of(status: int | None, code: str | None, ec: str | None) -> type[TosException]:

@@ -117,6 +117,13 @@ def test_wrong_bytes_are_bad_luck_five_times(kind: Kind) -> None:
     assert delays[5] is None
 
 
+def test_patience_with_throttling_does_not_count_as_bad_luck() -> None:
+    attempts = Attempts(0.0)
+    for _ in range(20):
+        assert decide(attempts, Failure(Kind.STATUS, "no", status=503)) is not None
+    assert decide(attempts, Failure(Kind.CORRUPT, "no")) is not None
+
+
 def test_an_attempt_that_was_not_made_can_be_taken_back() -> None:
     attempts = Attempts(0.0)
     decide(attempts, BROKEN)
@@ -147,6 +154,7 @@ def test_every_kind_ends_in_its_error(failure: Failure, kind: type[errors.TosExc
     assert type(error) is kind
     assert (error.error.bucket, error.error.key, error.error.elapsed_s) == ("bkt", "key", 2.5)
     assert "gave up after 3 attempts in 2.5 s, earlier: first; second" in str(error)
+    assert error.error.hint or failure.kind in (Kind.STALE, Kind.FINAL, Kind.CHANGED), "it says what to do"
 
 
 def test_every_kind_of_failure_has_been_thought_of() -> None:

@@ -180,11 +180,13 @@ class Engine:
             self._dead = error
             if ENGINE.peek() is self:
                 ENGINE.drop()  # the next use starts a new loop
-            for transfer in (*self._incoming, *self._cancels, *self._loop.transfers()):
-                self._bury(transfer)
-            self._loop.close()
-            for condition in self._conditions:  # also those that wait for a transfer which the loop had in its hands
-                condition.notify_all()
+            try:
+                for transfer in (*self._incoming, *self._cancels, *self._loop.transfers()):
+                    self._bury(transfer)
+                self._loop.close()
+            finally:
+                for condition in self._conditions:  # whatever state the loop died in, whoever waits looks for himself
+                    condition.notify_all()
 
     # -- fork and exit
 

@@ -28,6 +28,8 @@ _EXPIRED_CODES = frozenset({"ExpiredToken", "InvalidSecurityToken"})
 _NEVER_REACHED_S = 6.0
 # Refreshed credentials that are rejected again are not going to become right.
 _MOST_REFRESHES = 2
+# So many times wrong bytes are bad luck.
+_MOST_WRONG = 5
 
 
 class Kind(enum.Enum):
@@ -110,6 +112,7 @@ class Attempts:
     count: int = 0
     stale: int = 0
     refreshes: int = 0
+    wrong: int = 0  # answers with wrong bytes
     causes: list[str] = field(default_factory=list)
     since: float | None = None  # when it last moved on; the deadline counts from here
     vain: int = 0  # attempts since then
@@ -158,8 +161,10 @@ class Attempts:
         if kind is Kind.EXPIRED:
             self.refreshes += 1
             return 0.0 if self.refreshes <= _MOST_REFRESHES else None
-        if kind in (Kind.CORRUPT, Kind.PROTOCOL) and self.count >= 5:
-            return None  # not bad luck any more
+        if kind in (Kind.CORRUPT, Kind.PROTOCOL):
+            self.wrong += 1
+            if self.wrong > _MOST_WRONG:
+                return None
         jittered = random * min(policy.cap_s, policy.base_s * 2.0 ** min(self.vain, 16))
         if failure.retry_after_s is not None:
             # Spread over a quarter more, so that those who were told the same do not come back together.
@@ -187,19 +192,28 @@ class Attempts:
         return error
 
 
+_HINTS = {
+    Kind.BROKEN: "check the network between this machine and the endpoint",
+    Kind.CORRUPT: "the bytes were damaged on the way or at the service; if it stays so, ask its support with the request id",
+    Kind.PROTOCOL: "is there something other than TOS at this endpoint, or a proxy that changes answers?",
+    Kind.SLOW: "check the network; first_byte_timeout_s and stall_timeout_s say how long to wait",
+}
+_HINT_UNREACHED = "check the endpoint, the network and the proxy settings"
+
+
 def _by_kind(failure: Failure) -> TosException:
-    error = TosError(failure.text, failure.status, failure.ec, failure.request_id, failure.code)
     kind = failure.kind
+    hint = _HINTS.get(kind)
+    if kind in (Kind.CONNECT, Kind.REFUSED):
+        hint = _HINTS[Kind.BROKEN] if failure.reached else _HINT_UNREACHED
+    error = TosError(failure.text, failure.status, failure.ec, failure.request_id, failure.code, hint=hint)
     if failure.status is not None:
         return from_service(error)
     if kind in (Kind.CORRUPT, Kind.PROTOCOL):
         return TosIntegrityError(error)
     if kind is Kind.SLOW:
         return TosTimeoutError(error)
-    if kind in (Kind.CONNECT, Kind.REFUSED):
-        hint = "check the endpoint, the network and the proxy settings" if not failure.reached else None
-        return TosConnectionError(error).with_context(hint=hint)
-    if kind in (Kind.BROKEN, Kind.STALE):
+    if kind in (Kind.CONNECT, Kind.REFUSED, Kind.BROKEN, Kind.STALE):
         return TosConnectionError(error)
     return TosException(error)
 
