@@ -1,9 +1,12 @@
 """The control plane when something goes wrong: retried by policy, told as our errors, in threads and processes."""
 
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import pytest
 
@@ -164,3 +167,36 @@ def test_a_wrong_region_is_an_access_error_that_says_so(local_tos: LocalTos) -> 
         with pytest.raises(TosAccessError) as caught:
             ask()
         assert local_tos.sk not in str(caught.value)
+
+
+class OfTheApplication(Exception):
+    pass
+
+
+def _raise(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise OfTheApplication("raised by a signal's handler")
+
+
+@pytest.mark.parametrize("fault", [{"hang": "before"}, {"stall_after_bytes": 20}])
+def test_what_a_signal_handler_raises_goes_on_as_it_is(
+    local_tos: LocalTos, client: TosClient, fault: dict[str, Any]
+) -> None:
+    client.head_bucket("test")
+    struck = local_tos.faults.add(times=1, **fault)
+
+    def strike() -> None:
+        while not struck.hits:
+            time.sleep(0.002)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, _raise)
+    striking = threading.Thread(target=strike)
+    striking.start()
+    try:
+        with pytest.raises(OfTheApplication):
+            list(client.list_uploads("test"))
+        assert struck.hits == 1, "it was taken for trouble of the network, and asked again"
+    finally:
+        striking.join()
+        signal.signal(signal.SIGUSR1, before)
+    assert list(client.list_uploads("test")) == []

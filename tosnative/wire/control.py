@@ -189,8 +189,12 @@ def _may_have_happened(failure: Failure) -> bool:
     return failure.kind in (Kind.BROKEN, Kind.SLOW, Kind.PROTOCOL)
 
 
+# Whose errors mean that the exchange failed, besides OSError.
+_HTTP = frozenset({"requests", "urllib3", "http"})
+
+
 def _failure(error: Exception) -> Failure:
-    """What the SDK raises, as we say it."""
+    """What the SDK raises, as we say it. Raises: what is not the SDK's."""
     if isinstance(error, Failure):
         return error
     if isinstance(error, tos.exceptions.TosServerError):
@@ -198,10 +202,13 @@ def _failure(error: Exception) -> Failure:
     if isinstance(error, (ValueError, LookupError, TypeError, AttributeError)):
         text = f"the service's answer cannot be read ({type(error).__name__}: {str(error)[:200]})"
         return Failure(Kind.PROTOCOL, text, cause=error)
-    cause = error if isinstance(error, OSError) else getattr(error, "cause", None)
+    cause = getattr(error, "cause", None) if isinstance(error, tos.exceptions.TosError) else error
     if not isinstance(cause, Exception):
         message = str(getattr(error, "message", "") or error)
         return Failure(Kind.FINAL, message, exception=TosException(TosError(message)))
+    library = type(cause).__module__.partition(".")[0]
+    if not isinstance(cause, (OSError, ValueError, LookupError, TypeError, AttributeError)) and library not in _HTTP:
+        raise cause  # a signal's handler raised it in this thread, and the SDK took it for its own: it has to go on
     return _unanswered(cause)
 
 
