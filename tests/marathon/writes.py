@@ -46,7 +46,7 @@ class Plan:
     """
 
     seed: int = 1
-    saves: int = 40
+    saves: int = 24
     save_s: float = 40.0
     peer_save_s: float = 10.0
     peer_s: float = 20.0
