@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class Plan:
     """reads: of all kinds together. share: of requests that meet a fault. outage_s: of 503. away_s: without a server.
 
-    bound_s: a run that takes longer has hung.
+    bound_s: a run that takes longer has hung; peer_bound_s: the same for the peer, which waits long for what never comes.
     """
 
     seed: int = 1
@@ -42,9 +42,10 @@ class Plan:
     first_byte_s: float = 1.0
     stall_s: float = 1.0
     bound_s: float = 45.0
+    peer_bound_s: float = 45.0
 
 
-LONG = Plan(reads=200_000, outage_s=20.0, away_s=3.0, first_byte_s=5.0, stall_s=5.0, bound_s=1500.0)
+LONG = Plan(reads=200_000, outage_s=20.0, away_s=3.0, first_byte_s=5.0, stall_s=5.0, bound_s=1500.0, peer_bound_s=600.0)
 
 
 def run(plan: Plan, peer_python: str | None = None, quiet: bool = True) -> dict[str, Any]:
@@ -56,8 +57,9 @@ def run(plan: Plan, peer_python: str | None = None, quiet: bool = True) -> dict[
         found["calm"] = _one(tos, replace(plan, share=0.0), OURS, sys.executable, quiet)
         found["faults"] = _one(tos, plan, OURS, sys.executable, quiet)
         if peer_python:
-            found["peer_calm"] = _one(tos, replace(plan, share=0.0), PEER, peer_python, quiet)
-            found["peer_faults"] = _one(tos, plan, PEER, peer_python, quiet)
+            theirs = replace(plan, bound_s=plan.peer_bound_s)
+            found["peer_calm"] = _one(tos, replace(theirs, share=0.0), PEER, peer_python, quiet)
+            found["peer_faults"] = _one(tos, theirs, PEER, peer_python, quiet)
     return found
 
 
@@ -158,8 +160,3 @@ class Trouble:
         hits = self._mix.hits()
         outage = self._outage.hits if self._outage is not None else 0
         return {"total": sum(hits.values()), "outage": outage, "restarts": int(self._away), **hits}
-
-
-def peer_python() -> str | None:
-    """A Python that has the peer, where the environment names one."""
-    return os.environ.get("TOSNATIVE_PEER_PYTHON") or None
