@@ -35,7 +35,7 @@ class Corpus:
     def keys(self, prefix: str) -> list[str]:
         return [key for key in self._at if key.startswith(prefix)]
 
-    def bytes(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
+    def content(self, key: str, start: int = 0, stop: int | None = None) -> bytes:
         """The bytes [start, stop) of the object, clamped to its end."""
         at, size = self._at[key]
         end = size if stop is None else min(stop, size)
@@ -43,4 +43,4 @@ class Corpus:
 
     def items(self) -> Iterator[tuple[str, bytes]]:
         for key in self._at:
-            yield key, self.bytes(key)
+            yield key, self.content(key)

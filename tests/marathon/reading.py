@@ -44,7 +44,7 @@ class Check:
         began = time.perf_counter()
         data = reader.read()
         took = time.perf_counter() - began
-        return self.leg, data == self.corpus.bytes(reader.key), took, os.getpid(), self.place.counters()
+        return self.leg, data == self.corpus.content(reader.key), took, os.getpid(), self.place.counters()
 
 
 @dataclass
@@ -184,7 +184,7 @@ class ThreadLeg:
             else:
                 data = reader.read(want)
         took = time.perf_counter() - began
-        return data == corpus.bytes(key, start, start + want), took
+        return data == corpus.content(key, start, start + want), took
 
     def _whole(self) -> tuple[bool, float]:
         chance = self._chance
@@ -194,7 +194,7 @@ class ThreadLeg:
         with self._store.reader(self._place.url(key), reader_type=self._kinds[0]) as reader:
             data = reader.read() if piece < 0 else b"".join(iter(lambda: reader.read(piece), b""))
         took = time.perf_counter() - began
-        return data == self._corpus.bytes(key), took
+        return data == self._corpus.content(key), took
 
 
 def _warm(place: Place, corpus: Corpus) -> None:
@@ -216,7 +216,7 @@ def main(spec: dict[str, Any]) -> int:
     )
     mapped = datasets.TosMapDataset.from_prefix(place.url("whole/"), transform=Check(place, corpus, "map"), **keywords)
     loaders = [LoaderLeg("stream", stream, tally), LoaderLeg("map", mapped, tally)]
-    shares = [
+    shares: list[tuple[LoaderLeg | ThreadLeg, int]] = [
         (loaders[0], reads * 35 // 100),
         (loaders[1], reads * 25 // 100),
         *((ThreadLeg(n, seed, place, corpus, tally), reads * 40 // 100 // THREADS) for n in range(THREADS)),

@@ -116,7 +116,7 @@ def run(plan: Plan, as_line: Callable[[dict[str, Any]], str], quiet: bool = True
         corpus, tally, over = Corpus(plan.seed), Tally(), threading.Event()
         for key, data in corpus.items():
             tos.put(BUCKET, key, data)
-        limits = {"first_byte_s": plan.timeout_s, "stall_s": plan.timeout_s}
+        limits: dict[str, Any] = {"first_byte_s": plan.timeout_s, "stall_s": plan.timeout_s}
         place = Place(OURS, tos.endpoint, tos.region, tos.ak, tos.sk, BUCKET, **limits)
         legs = _legs(plan, place, corpus, tally)
         mix, trouble = FaultsMix(tos, plan.share), Trouble(tos, plan, over)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -17,17 +16,16 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.marathon.connectors import OURS, PEER, Place
 from tests.marathon.figures import Progress
+from tests.marathon.saver import ROOT, Saver
 from tests.marathon.shapes import RAW, SHAPES, STYLES, TORCH, digest
 from tests.marathon.writing import Ended
 from tosnative.testing import LocalTos
 from tosnative.testing.errors import ServiceError
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 BUCKET = "saves"
 SIGNALS = {
     "exception": signal.SIGUSR1,
@@ -42,17 +40,20 @@ SIGNALS = {
 class Plan:
     """How many saves, and what decides their crash points. save_s: a save that takes longer has hung.
 
+    first_byte_s: when ours asks again; the peer has no such setting.
+
     The peer's run ends after peer_s: where an answer never comes, it does not react to signals.
     """
 
     seed: int = 1
     saves: int = 24
     save_s: float = 40.0
+    first_byte_s: float = 3.0
     peer_save_s: float = 10.0
     peer_s: float = 20.0
 
 
-LONG = Plan(saves=500, peer_s=600.0)
+LONG = Plan(saves=500, first_byte_s=30.0, peer_s=600.0)
 
 
 @dataclass(frozen=True)
@@ -102,48 +103,6 @@ class Outcomes:
             "states": dict(self.states),
             "endings": dict(self.endings),
         }
-
-
-class Saver:
-    """The program that saves some shapes, at the other end of two pipes."""
-
-    def __init__(self, place: Place, python: str, shapes: Iterable[str]) -> None:
-        spec = {"place": place.as_dict(), "shapes": list(shapes)}
-        command = [python, "-m", "tests.marathon.writing", json.dumps(spec)]
-        self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.known: dict[str, list[str]] = self._said(60.0)["known"]
-
-    def start(self, **asked: Any) -> int:
-        """Start a save; returns its process id."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        return int(self._said(30.0)["pid"])
-
-    def ended(self, within_s: float) -> int | None:
-        """How the save ended, or None where it has not in this time."""
-        return int(self._said(0)["ended"]) if self.ready(within_s) else None
-
-    def ready(self, within_s: float) -> bool:
-        return bool(select.select([self._process.stdout], [], [], within_s)[0])
-
-    def _said(self, within_s: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        if not self.ready(within_s):
-            raise TimeoutError("the saving program says nothing")
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the saving program ended: {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def close(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.kill()
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
 
 
 class Marathon:
@@ -316,7 +275,9 @@ def _one(plan: Plan, connector: str, python: str, quiet: bool) -> dict[str, Any]
     with LocalTos(bucket=BUCKET, process=True, seed=plan.seed) as tos:
         ours = connector == OURS
         endpoint = tos.endpoint if ours else tos.localhost_endpoint
-        place = Place(connector, endpoint, tos.region, tos.ak, tos.sk, BUCKET, part_size=4 << 20)
+        place = Place(
+            connector, endpoint, tos.region, tos.ak, tos.sk, BUCKET, part_size=4 << 20, first_byte_s=plan.first_byte_s
+        )
         began = time.monotonic()
         savers = [Saver(place, python, shapes) for shapes in (RAW, TORCH)]
         try:
