@@ -41,6 +41,10 @@ class Origin:
     proxy: str | None
     options: ConnectionOptions
 
+    def __hash__(self) -> int:
+        # Asked for each transfer: the options' many fields are left to the comparison, which equal origins seldom need.
+        return hash((self.host, self.port))
+
     def __str__(self) -> str:
         through = f" through proxy {urlsplit(self.proxy).hostname}:{urlsplit(self.proxy).port}" if self.proxy else ""
         return f"{self.scheme}://{self.host}:{self.port}{through}"

@@ -25,7 +25,7 @@ from tosnative.wire.upkeep import tick
 
 __all__ = ["ENGINE", "Engine"]
 
-_FIRST_DEPTH = 32
+_FIRST_DEPTH = 96
 # How long a fork may wait for what is under way on other threads; past it they are copied as they are.
 _FORK_WAIT_S = 5.0
 
