@@ -10,14 +10,14 @@ import struct
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, overload
 
+from tosnative.index_columns import IndexColumns
 from tosnative.meta import TosObjectMeta
 from tosnative.shared import Duplicate, close_with, duplicate, is_spawning, unnamed_file
 
-__all__ = ["ObjectIndex", "build_index"]
+__all__ = ["ObjectIndex", "build_index", "index_of"]
 
 _MAGIC = b"tosnative index 1\n"
 # Name and item format of each column, in the order of the file. Ends are cumulative: item i of a blob is [ends[i],
@@ -224,46 +224,12 @@ def build_index(pages: Iterable[Iterable[TosObjectMeta]], *, markers: bool = Tru
 
     markers: keep directory markers, which are empty objects whose key ends with a slash.
     """
-    builder = _Builder()
+    columns = IndexColumns()
     for page in pages:
-        builder.add([meta for meta in page if markers or meta.size != 0 or not meta.key.endswith("/")])
-    return builder.finish()
+        columns.add([meta for meta in page if markers or meta.size != 0 or not meta.key.endswith("/")])
+    return index_of(columns)
 
 
-class _Builder:
-    """Columns that grow by a page at a time: loops over one attribute each cost half of one loop over objects."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, int] = {}
-        self._keys, self._etags = bytearray(), bytearray()
-        self._key_sizes, self._etag_sizes = array("q", [0]), array("q", [0])
-        self._sizes, self._crcs, self._modified = array("q"), array("Q"), array("d")
-        self._buckets, self._has_crc = array("i"), array("B")
-
-    def add(self, page: list[TosObjectMeta]) -> None:
-        keys = [meta.key.encode("utf-8", "surrogatepass") for meta in page]
-        etags = [meta.etag.encode("utf-8", "surrogatepass") if meta.etag else b"" for meta in page]
-        self._keys += b"".join(keys)
-        self._etags += b"".join(etags)
-        self._key_sizes.extend(map(len, keys))
-        self._etag_sizes.extend(map(len, etags))
-        self._sizes.extend([-1 if meta.size is None else meta.size for meta in page])
-        self._crcs.extend([meta.crc64 or 0 for meta in page])
-        self._has_crc.extend([meta.crc64 is not None for meta in page])
-        self._modified.extend([math.nan if meta.last_modified is None else meta.last_modified for meta in page])
-        names = self._names
-        self._buckets.extend([names.setdefault(meta.bucket, len(names)) for meta in page])
-
-    def finish(self) -> ObjectIndex:
-        columns: dict[str, array[int] | array[float] | bytearray] = {
-            "key_ends": array("q", accumulate(self._key_sizes)),
-            "etag_ends": array("q", accumulate(self._etag_sizes)),
-            "sizes": self._sizes,
-            "crcs": self._crcs,
-            "modified": self._modified,
-            "buckets": self._buckets,
-            "has_crc": self._has_crc,
-            "keys": self._keys,
-            "etags": self._etags,
-        }
-        return ObjectIndex(list(self._names), {name: memoryview(column) for name, column in columns.items()})
+def index_of(columns: IndexColumns) -> ObjectIndex:
+    """The index of columns that are complete; takes them over."""
+    return ObjectIndex(*columns.finish())

@@ -7,16 +7,17 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tosnative.columns import PageColumns
 from tosnative.errors import TosError, TosException
 from tosnative.logs import LOG
 from tosnative.meta import TosObjectMeta
-from tosnative.pages import ListPage, parse_page
+from tosnative.pages import ListPage, page_of, parse_columns
 from tosnative.uri import format_uri
 
 if TYPE_CHECKING:
     from tosnative.client import Query, TosClient
 
-__all__ = ["list_objects", "list_pages"]
+__all__ = ["PageChain", "Progress", "Teller", "cancel_query", "list_columns", "list_objects", "list_pages"]
 
 _LOG_EVERY = 100_000
 _TOKEN = re.compile(rb'"NextContinuationToken"\s*:\s*("(?:[^"\\]|\\.)*")')
@@ -43,24 +44,42 @@ def list_pages(
     on_progress: called before each page is yielded with the number of objects so far. Long listings are logged at INFO.
     Raises: TosException; also where the service names a page a second time, which would never end.
     """
-    pages = _Pages(client, bucket, prefix, delimiter, start_after, page_size)
-    count = 0
-    query: Query | None = pages.ask(None)
+    chain = PageChain(client, bucket, prefix, delimiter, start_after, page_size)
+    for page in list_columns(chain, Teller(bucket, prefix, on_progress)):
+        yield page_of(bucket, page)
+
+
+def list_columns(chain: PageChain, teller: Teller) -> Iterator[PageColumns]:
+    """Yield the pages of a chain, with the next one on its way. Raises: as `list_pages`."""
+    query: Query | None = chain.ask(None)
     try:
         while query is not None:
-            page, query = pages.read(query)
-            before, count = count, count + len(page.objects)
-            if count // _LOG_EVERY > before // _LOG_EVERY:
-                LOG.info("listing %s: %d objects so far", format_uri(bucket, prefix), count)
-            if on_progress is not None:
-                on_progress(count)
+            page, query = chain.read(query)
+            teller.add(len(page.keys))
             yield page
     finally:
-        _cancel(query)
+        cancel_query(query)
 
 
-class _Pages:
-    """The requests of one listing: each answer names the next."""
+class Teller:
+    """Counts the objects of a listing, and says how many there are so far."""
+
+    def __init__(self, bucket: str, prefix: str, on_progress: Progress | None = None) -> None:
+        self._where = format_uri(bucket, prefix)
+        self._on_progress = on_progress
+        self.count = 0
+
+    def add(self, count: int) -> None:
+        """So many more."""
+        before, self.count = self.count, self.count + count
+        if self.count // _LOG_EVERY > before // _LOG_EVERY:
+            LOG.info("listing %s: %d objects so far", self._where, self.count)
+        if self._on_progress is not None:
+            self._on_progress(self.count)
+
+
+class PageChain:
+    """The requests of one listing: each answer names the next. start_after: the first key comes after this one."""
 
     def __init__(
         self,
@@ -89,25 +108,29 @@ class _Pages:
         self._client.submit((query,))
         return query
 
-    def read(self, query: Query) -> tuple[ListPage, Query | None]:
-        """The page that was asked for, and the request for the next one, which is None after the last."""
+    def read(self, query: Query, *, ahead: bool = True) -> tuple[PageColumns, Query | None]:
+        """The page that was asked for, and the request for the next one, which is None after the last.
+
+        ahead: ask for the next one before the page is read; without it the caller asks by the page's token.
+        """
         document = query.wait().document
         # Reading a page takes longer than asking for one: the next is under way meanwhile.
-        token = _glimpse_token(document)
+        token = _glimpse_token(document) if ahead else None
         following = self.ask(token) if token is not None and token not in self._seen else None
         try:
-            page = parse_page(self._bucket, document, self._prefix)
+            page = parse_columns(self._bucket, document, self._prefix)
             if page.token is not None and page.token in self._seen:
                 raise self._endless(page.token)
         except BaseException:
-            _cancel(following)
+            cancel_query(following)
             raise
         if page.token is None or page.token != token:
-            _cancel(following)
+            cancel_query(following)
             following = None
         if page.token is not None:
             self._seen.add(page.token)
-            following = following or self.ask(page.token)
+            if ahead:
+                following = following or self.ask(page.token)
         return page, following
 
     def _endless(self, token: str) -> TosException:
@@ -136,7 +159,8 @@ def _glimpse_token(document: bytes | bytearray) -> str | None:
         return None
 
 
-def _cancel(query: Query | None) -> None:
+def cancel_query(query: Query | None) -> None:
+    """Stop a request that nobody wants any more."""
     if query is not None:
         query.cancel()
 

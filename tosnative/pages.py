@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import Any
 
-from tosnative.credential_files import parse_time
+from tosnative.columns import PageColumns, read_columns
 from tosnative.errors import TosError, TosIntegrityError
 from tosnative.meta import TosObjectMeta
 
-__all__ = ["DeletedObject", "ListPage", "UploadInfo", "no_listing", "parse_page"]
+__all__ = ["DeletedObject", "ListPage", "UploadInfo", "no_listing", "page_of", "parse_columns", "parse_page"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +37,27 @@ class DeletedObject:
     version_id: None = None
 
 
-def parse_page(bucket: str, document: bytes | bytearray, prefix: str = "") -> ListPage:
+def parse_columns(bucket: str, document: bytes | bytearray, prefix: str = "") -> PageColumns:
     """Read the answer of a finished listing request. Raises: TosIntegrityError where it is no listing."""
     try:
-        page = json.loads(document)
-        if "Code" in page:
-            raise ValueError(f"an error in a 200: {page['Code']}: {page.get('Message')}")
-        objects = [_object(bucket, item) for item in page.get("Contents") or ()]
-        prefixes = [_text(item["Prefix"]) for item in page.get("CommonPrefixes") or ()]
-        token = _text(page["NextContinuationToken"]) if page.get("IsTruncated") else None
+        return read_columns(document)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError, OSError) as error:
         raise no_listing(bucket, prefix, f"{type(error).__name__}: {str(error)[:200]}") from error
-    return ListPage(objects, prefixes, token)
+
+
+def parse_page(bucket: str, document: bytes | bytearray, prefix: str = "") -> ListPage:
+    """The same with an object for each key. Raises: TosIntegrityError where it is no listing."""
+    return page_of(bucket, parse_columns(bucket, document, prefix))
+
+
+def page_of(bucket: str, page: PageColumns) -> ListPage:
+    """A page with an object for each key."""
+    rows = zip(page.keys, page.sizes, page.etags, page.crcs, page.modified, strict=True)
+    objects = [
+        TosObjectMeta(bucket, key, size, etag, crc or None, moment if moment == moment else None)  # NaN is unknown
+        for key, size, etag, crc, moment in rows
+    ]
+    return ListPage(objects, page.prefixes, page.token)
 
 
 def no_listing(bucket: str, prefix: str, why: str) -> TosIntegrityError:
@@ -58,26 +65,3 @@ def no_listing(bucket: str, prefix: str, why: str) -> TosIntegrityError:
     return TosIntegrityError(
         TosError(f"the service's answer is no listing ({why})", operation="LIST", bucket=bucket, key=prefix)
     )
-
-
-def _object(bucket: str, item: dict[str, Any]) -> TosObjectMeta:
-    size = item["Size"]
-    if type(size) is not int or size < 0:
-        raise ValueError(f"not a size: {size!r}")
-    crc = int(item.get("HashCrc64ecma") or 0)
-    if not 0 <= crc < 1 << 64:
-        raise ValueError(f"not a CRC64: {crc!r}")
-    etag = item["ETag"].strip('"')
-    return TosObjectMeta(
-        bucket, _text(item["Key"]), size, etag, crc or None, parse_time(item.get("LastModified") or "")
-    )
-
-
-def _text(value: object) -> str:
-    """A key, prefix or token, which goes into the next request. Raises: TypeError, ValueError."""
-    if not isinstance(value, str):
-        raise TypeError(f"not a text: {value!r}")
-    if not value:
-        raise ValueError("an empty text where there must be one")
-    value.encode()
-    return value

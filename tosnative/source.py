@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tosnative.index import ObjectIndex, build_index
-from tosnative.listing import list_pages
 from tosnative.meta import TosObjectMeta
+from tosnative.ranged_listing import list_index
 from tosnative.shared import close_with, unnamed_file
 from tosnative.uri import check_key, format_uri, parse_uri
 
@@ -79,8 +79,7 @@ class PrefixSource(ObjectSource):
         return self._lock_of[1]
 
     def _list(self, client: TosClient) -> ObjectIndex:
-        pages = list_pages(client, self._bucket, self._prefix, delimiter=self._delimiter)
-        return build_index((page.objects for page in pages), markers=False)
+        return list_index(client, self._bucket, self._prefix, delimiter=self._delimiter, markers=False)
 
     def _list_shared(self, client: TosClient, fd: int) -> ObjectIndex:
         # A record lock belongs to one process and ends with it. It also ends when any descriptor of the file is closed
