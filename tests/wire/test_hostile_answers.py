@@ -83,6 +83,14 @@ def test_a_wrong_content_range_is_never_taken_for_the_right_bytes(
     assert client.get("test", "small", 1, 11).wait().getvalue() == SMALL[1:11]
 
 
+@pytest.mark.parametrize("value", [b"bytes 0-0/1", b"bytes */1000", b"nonsense"])
+def test_a_416_that_contradicts_itself_is_not_believed(make_client: MakeClient, value: bytes) -> None:
+    lie = b"HTTP/1.1 416 No\r\nContent-Length: 0\r\nContent-Range: %s\r\n\r\n" % value
+    right = b"HTTP/1.1 206 Partial\r\nContent-Length: 1\r\nContent-Range: bytes 5-5/6\r\n\r\nx"
+    with serving(answer(lie), answer(right)) as server:
+        assert make_client(endpoint=server.endpoint).get("test", "k", 5).wait().getvalue() == b"x"
+
+
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (5, 10), (5, None)])
 def test_a_range_answered_with_the_whole_object(tos: LocalTos, make_client: MakeClient, start: int, stop: Any) -> None:
     client = make_client(max_retry_count=1)

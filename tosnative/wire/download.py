@@ -218,7 +218,10 @@ class Download(Transfer):
                 self._view = None
             return
         (head, body), self._refused = self._refused, None
-        size = parse_unsatisfied(head.get(b"content-range") or "") if head.status == 416 else None
+        told = head.get(b"content-range") if head.status == 416 else None
+        size = parse_unsatisfied(told or "")
+        if told is not None and (size is None or size > self.start + self.got):
+            raise Failure(Kind.PROTOCOL, f"not a 416 for byte {self.start + self.got}: {told[:100]!r}")
         if size is not None and size <= self.start and not self.got:
             self.meta = describe(self.bucket, self.key, head, size)
             self.length = 0
