@@ -166,9 +166,9 @@ class TosClient:
         modified = out.last_modified.timestamp() if out.last_modified else None
         return TosObjectMeta(bucket, key, out.content_length, out.etag, out.hash_crc64_ecma or None, modified)
 
-    def head_bucket(self, bucket: str) -> None:
-        """Return if the bucket exists and may be seen. Raises: TosNotFoundError, TosAccessError."""
-        self._headed(bucket, "", lambda sdk: sdk.head_bucket(bucket))
+    def head_bucket(self, bucket: str) -> str:
+        """The type of a bucket, "fns", or "hns" with directories. Raises: TosNotFoundError, TosAccessError."""
+        return str(self._headed(bucket, "", lambda sdk: sdk.head_bucket(bucket)).bucket_type)
 
     def _headed(self, bucket: str, key: str, ask: Callable[[Any], Any]) -> Any:
         try:

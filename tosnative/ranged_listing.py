@@ -109,6 +109,7 @@ class _Listing:
         self._waiting: list[tuple[Query, _Range, str | None]] = []
         self._pages = self._probes = 0
         self._ordered = self._divisible = True
+        self._flat: bool | None = None  # not asked
 
     def run(self) -> IndexColumns:
         """All objects. Raises: TosException, _Unordered."""
@@ -187,12 +188,12 @@ class _Listing:
 
     def _divide(self) -> None:
         """Send probes where the most is left to list."""
-        while (
-            self._divisible
-            and self._pages >= _SHORT_PAGES
-            and self._probes < self._pages
-            and len(self._waiting) < _MOST_IN_FLIGHT
-        ):
+        if not self._divisible or self._pages < _SHORT_PAGES:
+            return
+        if not self._probes and not self._is_flat():
+            self._divisible = False
+            return
+        while self._probes < self._pages and len(self._waiting) < _MOST_IN_FLIGHT:
             open_ = [found for found in self._ranges if found.first is not None and not (found.listed or found.probed)]
             found = max(open_, key=self._left, default=None)
             if found is None or self._left(found) < _WORTH_PAGES:
@@ -206,6 +207,17 @@ class _Listing:
             self._waiting.append((query, found, text))
             self._probes += 1
             found.probed = True
+
+    def _is_flat(self) -> bool:
+        """Whether the bucket has no directories: with them the order of keys is another, which a split could hide."""
+        if self._flat is None:
+            where = format_uri(self._bucket, self._prefix)
+            try:
+                self._flat = self._client.head_bucket(self._bucket) == "fns"
+            except TosException as error:
+                self._flat = False
+                LOG.info("listing %s page by page: the type of the bucket cannot be known: %s", where, error)
+        return self._flat
 
     def _left(self, found: _Range) -> int:
         if found.left is None:
