@@ -149,24 +149,29 @@ class Connector:
     def __init__(self, opened: Callable[[Origin, socket.socket | Failure], None]) -> None:
         self._opened = opened
         self._wanted: queue.SimpleQueue[Origin] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards _threads and _closed
+        self._lock = threading.Lock()  # guards _threads and _held
         self._threads: set[threading.Thread] = set()
-        self._closed = False
+        self._held = False
 
     def open(self, origin: Origin) -> None:
         """Open one connection to `origin`, soon."""
         self._wanted.put(origin)
         with self._lock:
-            if len(self._threads) < _THREADS and not self._closed:
-                thread = threading.Thread(target=self._work, name="tosnative-connect", daemon=True)
-                self._threads.add(thread)
-                thread.start()
+            self._start_thread()
+
+    def _start_thread(self) -> None:
+        if len(self._threads) < _THREADS and not self._held:
+            thread = threading.Thread(target=self._work, name="tosnative-connect", daemon=True)
+            self._threads.add(thread)
+            thread.start()
 
     def _work(self) -> None:
         while True:
             with self._lock:
                 # Decided under the lock that `open` takes after putting, so that no wish is left without a thread.
                 try:
+                    if self._held:
+                        raise queue.Empty
                     origin = self._wanted.get_nowait()
                 except queue.Empty:
                     self._threads.discard(threading.current_thread())
@@ -179,7 +184,20 @@ class Connector:
                 result = Failure(Kind.CONNECT, f"cannot connect to {origin}: {error!r}", cause=error)
             self._opened(origin, result)
 
-    def settle(self, until: float) -> None:
-        """Wait until no thread is at work, or until this moment of time.monotonic() (before a fork)."""
-        for thread in list(self._threads):
+    def hold(self, until: float) -> None:
+        """Before a fork: begin nothing more, and wait for what is being opened, until this moment of time.monotonic().
+
+        A child must not be made while a thread is inside the resolver or the TLS library, whose locks it would inherit.
+        """
+        with self._lock:
+            self._held = True
+            threads = list(self._threads)
+        for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+    def go_on(self) -> None:
+        """After `hold`."""
+        with self._lock:
+            self._held = False
+            for _ in range(self._wanted.qsize()):
+                self._start_thread()

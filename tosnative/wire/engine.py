@@ -28,6 +28,7 @@ __all__ = ["ENGINE", "Engine"]
 _FIRST_DEPTH = 96
 # How long a fork may wait for what is under way on other threads; past it they are copied as they are.
 _FORK_WAIT_S = 5.0
+_CONNECT_WAIT_S = 1.0
 
 
 class Engine:
@@ -208,7 +209,7 @@ class Engine:
         with self._lock:
             self._forking = True
         self._resume = self.pause()
-        self._loop.connector.settle(time.monotonic() + 0.5)
+        self._loop.connector.hold(time.monotonic() + _CONNECT_WAIT_S)
         # Held over the fork, so that the child finds what it guards in one state.
         self._lock_held = self._lock.acquire(timeout=_FORK_WAIT_S)
 
@@ -217,6 +218,7 @@ class Engine:
         self._forking = False
         if self._lock_held:
             self._lock.release()
+        self._loop.connector.go_on()
         if self._resume or self._incoming or self._cancels:
             self._nudge()
 
