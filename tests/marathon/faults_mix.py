@@ -34,17 +34,19 @@ WHOLE_KINDS: dict[str, dict[str, Any]] = {
     "flipped": {"flip_byte_at": 333},
     "wrong_crc": {"crc": "wrong"},
 }
+# After these nothing comes any more, and nothing says so.
+SILENT = frozenset({"stalled", "never_answered", "answer_lost"})
 
 
 class FaultsMix:
     """The rules in force at a server, and how often each has struck."""
 
-    def __init__(self, tos: LocalTos, share: float) -> None:
-        """share: of all GETs of objects that are hit, 0 to 1."""
-        count = len(KINDS) + len(WHOLE_KINDS)
-        each = share / count
+    def __init__(self, tos: LocalTos, share: float, silent: bool = True) -> None:
+        """share: of all GETs of objects that are hit, 0 to 1. silent False leaves out the kinds of SILENT."""
+        kinds = {kind: action for kind, action in KINDS.items() if silent or kind not in SILENT}
+        each = share / (len(kinds) + len(WHOLE_KINDS))
         self._rules = {
-            kind: tos.faults.add(method="GET", key="*", probability=each, **action) for kind, action in KINDS.items()
+            kind: tos.faults.add(method="GET", key="*", probability=each, **action) for kind, action in kinds.items()
         }
         self._rules |= {
             kind: tos.faults.add(method="GET", key="whole/*", probability=each, **action)

@@ -31,6 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 class Plan:
     """reads: of all kinds together. share: of requests that meet a fault. outage_s: of 503. away_s: without a server.
 
+    silent: faults of all kinds; False leaves out those after which nothing comes any more.
+
     bound_s: a run that takes longer has hung; peer_bound_s: the same for the peer, which waits long for what never comes.
     """
 
@@ -39,6 +41,7 @@ class Plan:
     share: float = 0.05
     outage_s: float = 2.0
     away_s: float = 0.5
+    silent: bool = True
     first_byte_s: float = 1.0
     stall_s: float = 1.0
     bound_s: float = 45.0
@@ -60,6 +63,7 @@ def run(plan: Plan, peer_python: str | None = None, quiet: bool = True) -> dict[
             theirs = replace(plan, bound_s=plan.peer_bound_s)
             found["peer_calm"] = _one(tos, replace(theirs, share=0.0), PEER, peer_python, quiet)
             found["peer_faults"] = _one(tos, theirs, PEER, peer_python, quiet)
+            found["peer_answered"] = _one(tos, replace(theirs, silent=False), PEER, peer_python, quiet)
     return found
 
 
@@ -143,7 +147,7 @@ class Trouble:
         self._away = False
 
     def begin(self) -> None:
-        self._mix = FaultsMix(self._tos, self._plan.share)
+        self._mix = FaultsMix(self._tos, self._plan.share, self._plan.silent)
 
     def at(self, done: float) -> None:
         """So much of the run is done, 0 to 1."""
