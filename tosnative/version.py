@@ -68,8 +68,10 @@ class ObjectVersion:
         return self._match
 
     def whole(self) -> Download:
-        """A download of the whole object without a Range, not submitted yet."""
-        return self.client.download(self.bucket, self.key, etag=self._match, check_crc=self.check)
+        """A download of the whole object without a Range, not submitted yet; its first part, if it has grown past one."""
+        download = self.client.download(self.bucket, self.key, etag=self._match, check_crc=self.check)
+        download.most = self.client.config.part_size
+        return download
 
     def range(self, start: int, stop: int, into: memoryview | None = None) -> Download:
         """A download of [start, stop), not submitted yet. Raises: TosIntegrityError once the object was found damaged."""

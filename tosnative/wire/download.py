@@ -44,6 +44,7 @@ class Download(Transfer):
         "got",
         "length",
         "meta",
+        "most",
         "start",
         "stop",
         "verified",
@@ -67,6 +68,8 @@ class Download(Transfer):
         self.stop = stop
         self.length = -1
         self.got = 0
+        # Where the whole object was asked for and is longer than this, so much of it is taken, as if that had been asked for.
+        self.most: int | None = None
         self.meta: TosObjectMeta = None  # type: ignore[assignment]  # set by the first answer
         self.verified = False
         self._check = check_crc
@@ -178,7 +181,9 @@ class Download(Transfer):
         if self.stop is not None and length > self.stop:
             raise Failure(Kind.PROTOCOL, f"asked for {self.stop} bytes, the service sends {length}")
         self._describe(head, length)
-        self.length = length
+        if self.stop is None and self.most is not None and length > self.most:
+            self.stop = self.most
+        self.length = length if self.stop is None else min(length, self.stop)
 
     def _accept_part(self, head: Head, length: int) -> None:
         if not self.start and not self.got and self.stop is None:
