@@ -97,7 +97,11 @@ class Transfer:
             try:
                 engine.wait(self)
             except BaseException:
-                self.cancel()
+                while not self.done:
+                    try:
+                        self.cancel()
+                    except BaseException:  # noqa: BLE001, S110 - interrupted again: the first interruption goes on below
+                        pass
                 raise
         if self.error is not None:
             raise self.error
