@@ -29,8 +29,8 @@ LAYERS: dict[str, str] = {
     "words": """errors uri endpoint meta ranges crc64 metrics logs config credential_files credentials""",
     "wire": """wire wire.process wire.libc wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
         wire.signing wire.connections wire.targets wire.transfer wire.channel wire.fast_channel wire.pool wire.mailbox
-        wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine wire.control""",
-    "client": """columns pages completion client shared index_columns index key_space listing ranged_listing source""",
+        wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine wire.sdk wire.control""",
+    "client": """page_shape columns pages completion client shared index_columns index key_space listing ranged_listing source""",
     "streams": "buffers reaper version fills readahead content reader parts outcome uploads writer",
     "torch": "sharding sampling options prefetch position samples datasets checkpoint dcp lightning tensors",
     "face": "testing cli __main__",
@@ -44,7 +44,7 @@ LOOKS_INTO_WIRE = {"client", "completion"}
 THIRD_PARTY = {
     "crcmod": {"crc64"},
     "urllib3": {"wire.connections"},
-    "tos": {"credentials", "wire.signing", "wire.control"},
+    "tos": {"credentials", "wire.signing", "wire.sdk"},
     "torch": {"index", "sharding", "sampling", "datasets", "dcp", "lightning", "tensors"},
     "lightning": {"lightning"},
     "safetensors": {"tensors"},
@@ -56,6 +56,7 @@ FUNCTION_IMPORTS: dict[str, str] = {
     "crc64:_through_liblzma": "absent from some builds of Python; another way is taken then",
     "crc64:_through_crcmod": "an extension that may be missing; another way is taken then",
     "credentials:_ecs_provider": "the SDK is needed on instances with a role only",
+    "wire.control:_make": "the SDK takes a tenth of a second to import; reading, writing and listing do without",
     "testing.fixtures:local_tos": "pytest loads the plugin in every run of every project",
     "testing.fixtures:local_tos_session": "as above",
 }
