@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tosnative.columns import read_columns
 from tosnative.errors import TosIntegrityError
+from tosnative.page_shape import read_shape
 from tosnative.pages import ListPage, parse_page
 
 ITEM = {
@@ -109,3 +111,71 @@ def test_any_bytes_are_a_page_or_a_tos_integrity_error(document: bytes) -> None:
         parse_page("bkt", document)
     except TosIntegrityError:
         pass
+
+
+def entry(number: int, **fields: Any) -> dict[str, Any]:
+    stamp = f"2026-01-02T03:{number % 60:02d}:05.{number % 1000:03d}Z"
+    owner = {"ID": "o", "DisplayName": "o"}
+    return {**ITEM, "Key": f"k/{number:04d}", "Size": number, "LastModified": stamp, "Owner": owner, **fields}
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "Key": text,
+        "Size": st.integers(0, 1 << 40),
+        "ETag": text | text.map('"{}"'.format),
+        "HashCrc64ecma": st.integers(0, (1 << 64) - 1).map(str) | st.sampled_from(["", None, 7]),
+        "LastModified": st.sampled_from(["2026-01-02T03:04:05Z", "2024-02-29T23:59:59.999Z", "", None]),
+        "StorageClass": st.sampled_from(["STANDARD", "IA"]),
+        "UserMeta": st.sampled_from([[], [{"Key": "x", "Value": "y"}]]),
+    },
+)
+
+
+def document(changed: list[dict[str, Any]], style: int, **fields: Any) -> bytes:
+    options: list[dict[str, Any]] = [{"separators": (",", ":")}, {"ensure_ascii": False}, {"indent": 1}]
+    items = [entry(number, **change) for number, change in enumerate(changed)]
+    return json.dumps({"Name": "b", "Contents": items, **fields}, **options[style]).encode()
+
+
+@given(st.lists(changes, min_size=1, max_size=4), st.integers(0, 2), st.booleans())
+def test_a_page_read_by_its_shape_says_what_json_says(changed: list[dict[str, Any]], style: int, alike: bool) -> None:
+    changed = [changed[0]] * len(changed) if alike else changed
+    page = document(changed, style, IsTruncated=True, NextContinuationToken="t", CommonPrefixes=[{"Prefix": "p/"}])
+    found, items = read_columns(page), json.loads(page)["Contents"]
+    assert found.keys == [item["Key"] for item in items]
+    assert found.sizes == [item["Size"] for item in items]
+    assert found.etags == [item["ETag"].strip('"') for item in items]
+    assert found.crcs == [int(item["HashCrc64ecma"] or 0) for item in items]
+    assert [moment == moment for moment in found.modified] == [bool(item["LastModified"]) for item in items]
+    assert (found.prefixes, found.token) == (["p/"], "t")
+
+
+def test_the_usual_page_is_read_by_its_shape() -> None:
+    for count in (1, 2, 1000):
+        assert read_shape(document([{}] * count, 0, IsTruncated=False)) is not None
+    assert read_shape(document([{}, {"StorageClass": "IA"}], 0)) is None
+    assert read_shape(document([{}, {"Key": "a\\b"}], 0)) is None
+
+
+@given(st.data())
+def test_a_damaged_page_is_read_as_json_reads_it_or_not_at_all(data: st.DataObject) -> None:
+    whole = bytearray(document([{}] * 3, 0, IsTruncated=False))
+    for _ in range(data.draw(st.integers(1, 2))):
+        at = data.draw(st.integers(0, len(whole) - 1))
+        stop = at + data.draw(st.integers(0, 3))
+        whole[at:stop] = data.draw(
+            st.sampled_from([b"", b'"', b"\\", b",", b"{", b"}", b"]", b"[", b"0", b"\n", b"\xff", b'"Key":"z"'])
+        )
+    try:
+        items = json.loads(whole).get("Contents") or []
+        expected = [(item["Key"], item["Size"], item["ETag"].strip('"')) for item in items]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        expected = None
+    try:
+        found = read_columns(whole)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return
+    assert list(zip(found.keys, found.sizes, found.etags, strict=True)) == expected

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tosnative.credential_files import parse_time
+from tosnative.page_shape import read_shape
 
 __all__ = ["PageColumns", "read_columns"]
 
@@ -63,26 +64,35 @@ def read_columns(document: bytes | bytearray) -> PageColumns:
 
     Raises: ValueError, TypeError, KeyError, AttributeError, OverflowError or RecursionError where it is none.
     """
-    page = json.loads(document)
+    page, fields = read_shape(document) or _read_json(document)
     if "Code" in page:
         raise ValueError(f"an error in a 200: {page['Code']}: {page.get('Message')}")
     truncated = page.get("IsTruncated")
     if truncated is not None and type(truncated) is not bool:
         raise TypeError(f"neither true nor false: {truncated!r}")
-    items = _items(page, "Contents")
     prefixes = [item["Prefix"] for item in _items(page, "CommonPrefixes")]
     tokens = [page["NextContinuationToken"]] if truncated else []
-    etags = [item["ETag"] for item in items]
+    keys, etags = _texts(fields["Key"]), fields["ETag"]
     _check_types(etags, {str})
+    unknown = [None] * len(keys)
     return PageColumns(
-        keys=_texts([item["Key"] for item in items]),
-        sizes=_sizes([item["Size"] for item in items]),
+        keys=keys,
+        sizes=_sizes(fields["Size"]),
         etags=[etag.strip('"') for etag in etags],
-        crcs=_crcs([item.get("HashCrc64ecma") for item in items]),
-        modified=_times([item.get("LastModified") for item in items]),
+        crcs=_crcs(fields.get("HashCrc64ecma", unknown)),
+        modified=_times(fields.get("LastModified", unknown)),
         prefixes=_texts(prefixes),
         token=_texts(tokens)[0] if tokens else None,
     )
+
+
+def _read_json(document: bytes | bytearray) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """The page, and the values of its objects by name."""
+    page = json.loads(document)
+    _check_types([page], {dict})
+    items = _items(page, "Contents")
+    fields = {name: [item[name] for item in items] for name in ("Key", "Size", "ETag")}
+    return page, fields | {name: [item.get(name) for item in items] for name in ("HashCrc64ecma", "LastModified")}
 
 
 def _items(page: dict[str, Any], name: str) -> list[Any]:
