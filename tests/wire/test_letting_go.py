@@ -61,6 +61,28 @@ def test_the_first_answer_wins_though_a_second_was_asked(tos: LocalTos, make_cli
     assert client.get("test", "small").wait().getvalue() == SMALL
 
 
+def test_a_second_that_is_late_too_is_raced_by_a_third(tos: LocalTos, make_client: MakeClient) -> None:
+    client = make_client(hedge_percent=100)
+    for _ in range(64):
+        client.get("test", "small").wait()
+    tos.clear_requests()
+    late = tos.faults.add(method="GET", times=2, hang="before")
+    got = client.get("test", "small").wait()
+    assert got.getvalue() == SMALL
+    assert late.hits == 2
+    assert len(tos.requests) == 3
+
+
+def test_there_are_three_at_most(tos: LocalTos, make_client: MakeClient) -> None:
+    client = make_client(hedge_percent=100)
+    for _ in range(64):
+        client.get("test", "small").wait()
+    tos.clear_requests()
+    tos.faults.add(method="GET", times=3, delay_s=0.5)
+    assert client.get("test", "small").wait().getvalue() == SMALL
+    assert len(tos.requests) == 3
+
+
 def test_hedges_are_few(tos: LocalTos, make_client: MakeClient) -> None:
     client = make_client(hedge_percent=5)
     tos.clear_requests()
@@ -181,3 +203,24 @@ def test_ctrl_c_again_while_letting_go(tos: LocalTos, client: TosClient) -> None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_that_another_thread_receives_ends_the_wait(tos: LocalTos, make_client: MakeClient) -> None:
+    client = make_client(first_byte_timeout_s=20.0, hedge_percent=0)
+    struck = tos.faults.add(method="GET", hang="before")
+    get = client.get("test", "small")
+
+    def strike() -> None:
+        until(lambda: struck.hits)
+        (engine,) = (thread for thread in threading.enumerate() if thread.name == "tosnative-engine")
+        assert engine.ident is not None
+        signal.pthread_kill(engine.ident, signal.SIGINT)
+
+    striking = threading.Thread(target=strike)
+    striking.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            get.wait()
+    finally:
+        striking.join()
+    assert struck.hits == 1, "the wait went on until the answer was given up"

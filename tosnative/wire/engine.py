@@ -28,7 +28,8 @@ __all__ = ["ENGINE", "Engine"]
 _FIRST_DEPTH = 96
 # How long a fork may wait for what is under way on other threads; past it they are copied as they are.
 _FORK_WAIT_S = 5.0
-_CONNECT_WAIT_S = 1.0
+# How late the handler of a signal may run while the main thread waits.
+_LOOK_S = 1.0
 
 
 class Engine:
@@ -82,7 +83,8 @@ class Engine:
                 waiter = transfer.waiter
                 if waiter is None:
                     waiter = transfer.waiter = self._condition()
-                waiter.wait()
+                # A signal that comes just before the sleep, or to another thread, is not looked at before its end.
+                waiter.wait(_LOOK_S)
 
     def cancel(self, transfer: Transfer) -> None:
         """Stop a transfer; when this returns (or raises) no buffer of it is written to or read from any more."""
@@ -209,7 +211,7 @@ class Engine:
         with self._lock:
             self._forking = True
         self._resume = self.pause()
-        self._loop.connector.hold(time.monotonic() + _CONNECT_WAIT_S)
+        self._loop.connector.hold(time.monotonic() + _FORK_WAIT_S)
         # Held over the fork, so that the child finds what it guards in one state.
         self._lock_held = self._lock.acquire(timeout=_FORK_WAIT_S)
 

@@ -20,6 +20,8 @@ _IDLE_TICK_S = 5.0
 _PROGRESS_BYTES = 4096
 _AWAITING = -2  # as a channel's mark: all was sent, nothing has come
 _WARN_AFTER_S = 10.0
+# Two that are late happen (1 % of 1 % is one batch of 64 in 160); three do not.
+_MOST_RUNNERS = 3
 
 
 def tick(loop: Loop) -> None:
@@ -123,8 +125,10 @@ def _race(loop: Loop, pool: Pool) -> float:
     for channel in list(pool.active):
         transfer = channel.transfer
         late = channel.sent_at and channel.awaiting_head and loop.now - channel.sent_at > delay
-        if not late or transfer is None or not transfer.hedged or len(transfer.channels) != 1:
+        if not late or transfer is None or not transfer.hedged:
             continue
+        if transfer.channels[-1] is not channel or len(transfer.channels) >= _MOST_RUNNERS:
+            continue  # the one that was asked last is not late yet, or there are enough
         if not pool.idle:
             if pool.opening == 0 and len(pool.active) < pool.origin.options.max_connections:
                 pool.opening += 1
