@@ -170,7 +170,7 @@ def test_a_damaged_page_is_read_as_json_reads_it_or_not_at_all(data: st.DataObje
             st.sampled_from([b"", b'"', b"\\", b",", b"{", b"}", b"]", b"[", b"0", b"\n", b"\xff", b'"Key":"z"'])
         )
     try:
-        items = json.loads(whole).get("Contents") or []
+        items = json.loads(whole, strict=False).get("Contents") or []
         expected = [(item["Key"], item["Size"], item["ETag"].strip('"')) for item in items]
     except (ValueError, KeyError, TypeError, AttributeError):
         expected = None

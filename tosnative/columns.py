@@ -78,7 +78,7 @@ def read_columns(document: bytes | bytearray) -> PageColumns:
     return PageColumns(
         keys=keys,
         sizes=_sizes(fields["Size"]),
-        etags=[etag.strip('"') for etag in etags],
+        etags=[etag.strip('"') for etag in etags] if '"' in "".join(etags) else etags,
         crcs=_crcs(fields.get("HashCrc64ecma", unknown)),
         modified=_times(fields.get("LastModified", unknown)),
         prefixes=_texts(prefixes),

@@ -13,26 +13,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, overload
 
-from tosnative.index_columns import IndexColumns
+from tosnative.index_columns import COLUMNS, IndexColumns
 from tosnative.meta import TosObjectMeta
 from tosnative.shared import Duplicate, close_with, duplicate, is_spawning, unnamed_file
 
 __all__ = ["ObjectIndex", "build_index", "index_of"]
 
 _MAGIC = b"tosnative index 1\n"
-# Name and item format of each column, in the order of the file. Ends are cumulative: item i of a blob is [ends[i],
-# ends[i+1]).
-_COLUMNS = (
-    ("key_ends", "q"),
-    ("etag_ends", "q"),
-    ("sizes", "q"),
-    ("crcs", "Q"),
-    ("modified", "d"),
-    ("buckets", "i"),
-    ("has_crc", "B"),
-    ("keys", "B"),
-    ("etags", "B"),
-)
 _ALIGN = 16
 
 
@@ -136,11 +123,11 @@ class ObjectIndex(Sequence[TosObjectMeta]):
     def write(self, file: IO[bytes]) -> None:
         """Write the form that `mapped` understands; a beginning of it is never mistaken for the whole."""
         columns = self._packed()
-        header = {"buckets": self._names, "bytes": {name: columns[name].nbytes for name, _ in _COLUMNS}}
+        header = {"buckets": self._names, "bytes": {name: columns[name].nbytes for name, _ in COLUMNS}}
         text = json.dumps(header).encode()
         file.write(_MAGIC + struct.pack("<Q", len(text)) + text)
         at = len(_MAGIC) + 8 + len(text)
-        for name, _ in _COLUMNS:
+        for name, _ in COLUMNS:
             file.write(bytes(-at % _ALIGN))
             file.write(columns[name].cast("B"))
             at += -at % _ALIGN + columns[name].nbytes
@@ -168,7 +155,7 @@ class ObjectIndex(Sequence[TosObjectMeta]):
         at = start + struct.unpack_from("<Q", whole, len(_MAGIC))[0]
         header = json.loads(bytes(whole[start:at]))
         columns = {}
-        for name, kind in _COLUMNS:
+        for name, kind in COLUMNS:
             at += -at % _ALIGN
             size = header["bytes"][name]
             columns[name] = _cast(whole[at : at + size], kind)
@@ -192,7 +179,7 @@ class ObjectIndex(Sequence[TosObjectMeta]):
 
     @staticmethod
     def _from_columns(names: list[str], columns: dict[str, bytes]) -> ObjectIndex:
-        return ObjectIndex(names, {name: _cast(memoryview(columns[name]), kind) for name, kind in _COLUMNS})
+        return ObjectIndex(names, {name: _cast(memoryview(columns[name]), kind) for name, kind in COLUMNS})
 
     @staticmethod
     def _from_duplicate(descriptor: Duplicate) -> ObjectIndex:

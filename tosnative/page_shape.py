@@ -1,8 +1,9 @@
 """Read the objects of a page by their shape: what a service writes for one object it writes, in the same places, for all.
 
-The first object is read as JSON and becomes a pattern for all others, which takes a third of what a JSON parser does. It is
-proven that they are the first one's text with other values, without a gap; a page of which that is not true (another
-storage class among them, an escape in a key) is left to the parser.
+The first object is read as JSON and becomes a pattern for all others, at half the cost of a JSON parser. They are the first
+one's text with other values, which hold no quote and no escape, and nothing but a comma stands between them; a page of which
+that is not true (with another storage class among the objects, say) is left to the parser. Control characters in a value, which
+JSON has escaped, are taken as they stand.
 """
 
 from __future__ import annotations
@@ -51,28 +52,30 @@ def _read_rows(text: str, start: int, stop: int, first: dict[str, Any]) -> tuple
     for found in _VALUE.finditer(text, start, stop):
         kind = found.lastindex or 0
         left, right = found.span(kind)
+        value: Any = {2: f'"{found[2]}"', 3: found[3], 4: found[4]}[kind]
         if kind == 4 and found[1] not in _NUMBERS:
+            return None
+        # The name of a value inside another, or one that is there twice, is not to be told apart here.
+        if first.get(found[1]) != (int(value) if kind == 4 else value) or text.count(f'"{found[1]}"', start, stop) > 1:
             return None
         names.append(found[1])
         gaps.append(text[at:left])
         pattern += re.escape(text[at:left]) + ("(0|[1-9][0-9]*)" if kind == 4 else '([^"]*)')
         at = right
     gaps.append(text[at:stop])
-    # A name that comes twice, or inside another value, cannot be told apart like this.
     present = [name for name in _NAMES if first.get(name) is not None]
     if sorted(names) != sorted(present) or not {"Key", "Size", "ETag"}.issubset(names):
         return None
-    rows = re.compile(pattern + re.escape(gaps[-1])).findall(text, start)
-    columns: list[Any] = list(zip(*rows, strict=True))
-    joined = ["".join(column) for column in columns]
-    # As long as the rows with commas between them, and the last row at the end of that: nothing was passed over.
-    end = start + len(rows) * (1 + sum(map(len, gaps))) - 1 + sum(map(len, joined))
-    last = "".join([part for pair in zip(gaps, (*rows[-1], ""), strict=True) for part in pair])
-    # No quote is in a value. No escape either, and no control character, which JSON does not allow.
-    if not text.endswith(last, start, end) or not all("\\" not in all_ and all_.isprintable() for all_ in joined):
+    # What stands before the first object, then its values, then what stands before the next, and so on.
+    parts: list[Any] = re.split(pattern + re.escape(gaps[-1]), text[start:])
+    step = len(names) + 1
+    between = parts[step:-1:step]
+    if parts[0] or between.count(",") != len(between):
         return None
-    fields = {name: list(column) for name, column in zip(names, columns, strict=True)}
+    fields = {name: parts[place::step] for place, name in enumerate(names, 1)}
+    if any("\\" in "".join(column) for column in fields.values()):
+        return None
     for name in _NUMBERS:
         if type(first.get(name)) is int:
             fields[name] = list(map(int, fields[name]))
-    return fields, end
+    return fields, len(text) - len(parts[-1])
