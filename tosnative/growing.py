@@ -48,7 +48,7 @@ class GrowingBytes:
     def _grow(self, size: int) -> None:
         try:
             self._map.resize(size)
-        except (SystemError, OSError, ValueError):  # not every system can
+        except (AttributeError, SystemError, OSError, ValueError):  # not every system can
             larger = _mapping(size)
             larger[: self.size] = self._map[: self.size]
             self._map.close()

@@ -76,14 +76,18 @@ class KeySpace:
 
     def _number(self, key: str | None, start: int, depth: int) -> int:
         """Monotone: no text has a greater number than one that follows it."""
-        number, whole = 0, 1
+        number, whole, beyond = 0, 1, False
         for place in range(start, start + depth):
             alphabet = self._alphabet(place)
             base = len(alphabet) + 1
             number *= base
             whole *= base
-            if key is not None and place < len(key):
-                number += bisect_right(alphabet, key[place])
+            if beyond:  # an unknown character stands behind all that begins with the known one before it
+                number += base - 1
+            elif key is not None and place < len(key):
+                digit = bisect_right(alphabet, key[place])
+                number += digit
+                beyond = digit == 0 or alphabet[digit - 1] != key[place]
         return whole if key is None else number
 
     def _text(self, number: int, start: int) -> str:

@@ -32,7 +32,7 @@ __all__ = ["list_index"]
 _SHORT_PAGES = 2
 _WORTH_PAGES = 3
 # Requests in flight, probes included. More would need more than a core to read their answers.
-_MOST_IN_FLIGHT = 8
+_MOST_IN_FLIGHT = 16
 _SAMPLES = 4  # keys of a page that are looked at for their characters, beside the last
 
 
