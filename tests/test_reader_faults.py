@@ -114,11 +114,33 @@ def test_one_flipped_byte_of_a_small_object(tos: LocalTos, client: TosClient, ki
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_byte_of_one_range(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+def test_a_flipped_byte_of_one_range_of_a_whole_read(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+    """Nothing was handed out yet, so all is asked for once more; then it is an error."""
+    once = tos.faults.add(method="GET", skip=2, times=1, flip_byte_at=3)
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        assert reader.read() == OLD
+        assert reader.verified
+    assert once.hits == 1
+    buffer = bytearray(len(OLD))
     tos.faults.add(method="GET", skip=2, times=1, flip_byte_at=3)
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        assert reader.readinto(buffer) == len(OLD)
+        assert buffer == OLD
+    tos.faults.add(method="GET", flip_byte_at=3)
     with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
         with pytest.raises(TosIntegrityError, match="tos://demo/big"):
             reader.read()
+        assert not reader.verified
+        with pytest.raises(TosIntegrityError):
+            reader.readinto(bytearray(5 * PART))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_byte_of_one_range_of_a_read_in_pieces(tos: LocalTos, client: TosClient, kind: ReaderType) -> None:
+    tos.faults.add(method="GET", skip=2, times=1, flip_byte_at=3)
+    with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
+        with pytest.raises(TosIntegrityError, match="tos://demo/big"):
+            list(iter(lambda: reader.read(PART // 2), b""))
         assert not reader.verified
         with pytest.raises(TosIntegrityError):
             reader.readinto(bytearray(5 * PART))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tosnative import reaper
 from tosnative.buffers import Room, copy
 from tosnative.config import ReaderType
+from tosnative.errors import TosIntegrityError
 from tosnative.fills import DirectFill, Fill, RangedFill
 from tosnative.readahead import SequentialFill
 from tosnative.uri import format_uri
@@ -208,10 +209,22 @@ class ObjectContent(io.BufferedIOBase):
         if held is not None:
             return bytes(held)
         room = Room.of(want)
-        fill.readinto(at, room.view)
+        self._into(at, room.view)
         return room.seal()
 
     def _into(self, at: int, view: memoryview) -> int:
+        """Fill `view` from `at`. Where one call covers the object and its checksum is wrong, all is asked for once more."""
+        try:
+            return self._fill_from(at, view)
+        except TosIntegrityError:
+            if at or len(view) < self._total() or not self._version.forgive():
+                raise  # bytes of before were handed out already, or it is damaged in the service
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            fill.release()
+        return self._fill_from(at, view)
+
+    def _fill_from(self, at: int, view: memoryview) -> int:
         if not len(view):
             return 0
         version = self._version

@@ -172,11 +172,17 @@ class SequentialFill:
     def _ask(self, cell: int, first: int, last: int, force: bool) -> _Part | None:
         """Make a part (its download is not submitted yet); cells [first, last) are not dropped for it."""
         start, stop = cell * self._size, self._end_of(cell)
-        if not self._version.client.budget.take(stop - start, force=force):
+        budget = self._version.client.budget
+        if not budget.take(stop - start, force=force):
             return None
-        self._make_room(first, last)
-        buffer = self._spare.pop() if self._spare else allocate(min(self._size, self._version.size or 0))
-        part = _Part(start, stop, self._version.range(start, stop, buffer[: stop - start]), buffer, counted=True)
+        try:
+            self._make_room(first, last)
+            buffer = self._spare.pop() if self._spare else allocate(min(self._size, self._version.size or 0))
+            download = self._version.range(start, stop, buffer[: stop - start])
+        except BaseException:  # such as the object having been found damaged
+            budget.give(stop - start)
+            raise
+        part = _Part(start, stop, download, buffer, counted=True)
         self._clock += 1
         part.used = self._clock
         self._parts[cell] = part

@@ -59,7 +59,8 @@ class _Creation:
             self._thread.start()
         except RuntimeError:  # no threads any more: the interpreter is ending
             self._create()
-        self._done.wait()
+        while not self._done.wait(1.0):
+            pass  # an untimed wait does not notice a signal that came just before it
         if self._error is not None:
             raise self._error
         assert self._id is not None

@@ -25,6 +25,7 @@ class ObjectVersion:
 
     __slots__ = (
         "_damage",
+        "_forgiven",
         "_match",
         "_sums",
         "bucket",
@@ -61,6 +62,7 @@ class ObjectVersion:
         self._match = etag if pin else None
         self._sums: list[tuple[int, int, int]] | None = None
         self._damage: TosIntegrityError | None = None
+        self._forgiven = False
 
     @property
     def binding(self) -> str | None:
@@ -80,6 +82,14 @@ class ObjectVersion:
         return self.client.download(
             self.bucket, self.key, start, stop, into=into, etag=self._match, check_crc=self.check
         )
+
+    def forgive(self) -> bool:
+        """After damage was found, once: forget what came, so that all of it may be asked for again. Returns whether it may."""
+        if self._damage is None or self._forgiven:
+            return False
+        self._sums = self._damage = None
+        self._forgiven = True
+        return True
 
     def learn(self, download: Download) -> None:
         """Take note of a download that is done; to be called once for each, while its bytes are in place.
