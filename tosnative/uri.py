@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 __all__ = ["SCHEME", "check_bucket", "check_key", "format_uri", "join_key", "parse_tos_url", "parse_uri"]
@@ -41,6 +42,7 @@ def parse_tos_url(url: str) -> tuple[str, str]:
     return parse_uri(url)
 
 
+@functools.lru_cache(maxsize=1024)
 def check_bucket(bucket: str) -> str:
     """Return the bucket's name. Raises: ValueError where TOS does not allow it."""
     if not _BUCKET.fullmatch(bucket):

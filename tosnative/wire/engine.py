@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 import time
 import weakref
@@ -74,7 +75,9 @@ class Engine:
         self._nudge()
 
     def wait(self, transfer: Transfer) -> None:
-        """Return when the transfer is done."""
+        """Return when the transfer is done. Raises: TosException where the interpreter is too far in its exit for that."""
+        if sys.is_finalizing():
+            raise TosException(TosError("nothing can be transferred any more: the interpreter is exiting"))
         with self._lock:
             while not transfer.done:
                 if self._dead is not None:
@@ -88,6 +91,8 @@ class Engine:
 
     def cancel(self, transfer: Transfer) -> None:
         """Stop a transfer; when this returns (or raises) no buffer of it is written to or read from any more."""
+        if sys.is_finalizing():
+            return  # the thread cannot run any more, nor another be started; and it may have ended with the lock
         interruption: BaseException | None = None
         with self._lock:
             if not transfer.done:
