@@ -42,6 +42,14 @@ def test_a_reset_without_an_answer_is_tried_again(tos: LocalTos, client: TosClie
     assert fault.hits == 2
 
 
+def test_a_broken_answer_that_told_another_size_is_forgotten(tos: LocalTos, client: TosClient) -> None:
+    """The same version cannot have two sizes: what one answer began is not what the next goes on with."""
+    tos.faults.add(method="GET", times=1, extra_bytes=7, truncate_after_bytes=700_000)
+    got = client.get("test", "big").wait()
+    assert got.getvalue() == BODY
+    assert got.verified
+
+
 @pytest.mark.parametrize("how", ["reset_after_bytes", "truncate_after_bytes"])
 @pytest.mark.parametrize(("start", "stop"), [(0, None), (0, 3_000_000), (1000, 2_500_000), (1000, None)])
 def test_a_broken_body_resumes_at_the_byte_pinned_to_its_version(

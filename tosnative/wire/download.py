@@ -205,8 +205,12 @@ class Download(Transfer):
         meta = describe(self.bucket, self.key, head, size)
         if self._pin is not None and meta.etag is not None and meta.etag != self._pin:
             raise self._changed("another ETag came than was asked for")
-        if self.meta is not None and self.got and (meta.etag != self.meta.etag or size != self.meta.size):
+        if self.meta is not None and self.got and meta.etag != self.meta.etag:
             raise self._changed("it was replaced while it was read")
+        if self.meta is not None and self.got and size != self.meta.size:
+            before = self.meta.size
+            self._restart()  # one of the two answers was wrong, and what came may be too
+            raise Failure(Kind.PROTOCOL, f"the same version has {size} bytes, an answer before said {before}")
         self.meta = meta
         if self._pin is None:
             self._pin = meta.etag
