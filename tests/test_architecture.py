@@ -30,7 +30,8 @@ LAYERS: dict[str, str] = {
     "wire": """wire wire.process wire.libc wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
         wire.signing wire.connections wire.targets wire.transfer wire.channel wire.fast_channel wire.pool wire.mailbox
         wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine wire.sdk wire.control""",
-    "client": """growing page_shape columns pages completion client shared index_columns index key_space listing ranged_listing source""",
+    "client": """growing page_shape columns pages completion client
+        shared index_columns index key_space listing ranged_listing source""",
     "streams": "buffers reaper version fills readahead content reader parts outcome uploads writer",
     "torch": "sharding sampling options prefetch position samples datasets checkpoint dcp lightning tensors",
     "face": "testing cli __main__",

@@ -85,7 +85,9 @@ def test_after_the_parent_has_used_it_each_worker_has_its_own_sockets(
     tos: LocalTos, kind: type[Dataset], workers: int, method: str
 ) -> None:
     dataset = kind.from_prefix("tos://demo/small/", transform=key_and_bytes, **connection(tos))
-    assert len(list(dataset)) == 40  # to the end: what was asked for ahead would arrive later, on the parent's connections
+    assert (
+        len(list(dataset)) == 40
+    )  # to the end: what was asked for ahead would arrive later, on the parent's connections
     used_before = {request.connection for request in tos.requests}
     tos.clear_requests()
     got = samples(load(dataset, workers, method))
