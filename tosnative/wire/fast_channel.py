@@ -24,6 +24,23 @@ _WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK, errno.EINTR)
 _char = ctypes.c_char
 
 
+# Linux only.
+_QUICKACK: int | None = getattr(socket, "TCP_QUICKACK", None)
+
+
+def _acknowledge_at_once(sock: socket.socket) -> None:
+    """Have what arrives now acknowledged at once, as more of this body is to come.
+
+    A connection that asks and answers in turn delays its acknowledgements by 40 ms, and a sender whose window is full, as it
+    soon is on a young connection, waits for them: measured with nginx, half the time of 2,000 objects of 100 KiB.
+    """
+    if _QUICKACK is not None:
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
+        except OSError:
+            pass  # no TCP, or a connection that has just broken: reading it will tell
+
+
 class SocketChannel(Channel):
     """Any socket, TLS too, driven through Python's own calls, which give the GIL up."""
 
@@ -47,6 +64,9 @@ class SocketChannel(Channel):
             return self.sock.send(memoryview(data)[at : at + SEND_PIECE])
         except _NOT_NOW:
             return 0
+
+    def _pin_view(self, view: memoryview) -> None:
+        _acknowledge_at_once(self.sock)
 
     def pending(self) -> bool:
         return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
@@ -80,6 +100,7 @@ class FastChannel(SocketChannel):
         return False
 
     def _pin_view(self, view: memoryview) -> None:
+        SocketChannel._pin_view(self, view)
         self._pin = _char.from_buffer(view)
         self._address = ctypes.addressof(self._pin)
 
