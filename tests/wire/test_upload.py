@@ -22,6 +22,7 @@ from tosnative.errors import (
 )
 from tosnative.metrics import METRICS
 from tosnative.testing import LocalTos
+from tosnative.wire import fast_channel
 
 DATA = os.urandom(6_000_000)
 CRC = crc64.update(DATA)
@@ -34,6 +35,21 @@ def test_an_object_in_one_put(tos: LocalTos, client: TosClient, kind: Any, size:
     assert tos.get("test", "k") == DATA[:size]
     assert done.crc64 == crc64.update(DATA[:size])
     assert done.etag
+
+
+@pytest.mark.parametrize("patience_s", [-1.0, 1e9])
+def test_parts_arrive_whole_with_the_gil_kept_or_given_up(
+    tos: LocalTos, client: TosClient, monkeypatch: pytest.MonkeyPatch, patience_s: float
+) -> None:
+    """Which of the two depends on how long a send took; here every one did, or none."""
+    monkeypatch.setattr(fast_channel, "_CROWDED_S", patience_s)
+    monkeypatch.setattr(fast_channel, "_crowded", 0)
+    data = bytearray(os.urandom(9_000_001))
+    uploads = [client.put("test", f"many/{number}", data, crc64=crc64.update(data)) for number in range(4)]
+    for upload in uploads:
+        upload.wait()
+    assert all(tos.get("test", f"many/{number}") == data for number in range(4))
+    assert (fast_channel._crowded > 0) is (patience_s < 0)
 
 
 def test_other_items_are_bytes_too(tos: LocalTos, client: TosClient) -> None:
