@@ -6,7 +6,7 @@ import io
 import os
 from typing import TYPE_CHECKING
 
-from tosnative import reaper
+import tosnative.reaper as reaper
 from tosnative.buffers import Room, copy
 from tosnative.config import ReaderType
 from tosnative.errors import TosIntegrityError

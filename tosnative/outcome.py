@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from tosnative import reaper
+import tosnative.reaper as reaper
 from tosnative.errors import (
     TosConnectionError,
     TosError,

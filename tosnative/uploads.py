@@ -9,8 +9,8 @@ from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tosnative import crc64 as crc64_
-from tosnative import reaper
+import tosnative.crc64 as crc64_
+import tosnative.reaper as reaper
 from tosnative.buffers import allocate
 from tosnative.errors import TosException
 from tosnative.meta import TosObjectMeta

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import TYPE_CHECKING
 
-from tosnative import crc64 as crc64_
+import tosnative.crc64 as crc64_
 from tosnative.errors import TosChangedError, TosError, TosIntegrityError
 from tosnative.metrics import METRICS
 

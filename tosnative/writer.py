@@ -9,7 +9,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tosnative import reaper
+import tosnative.reaper as reaper
 from tosnative.buffers import as_bytes, copy
 from tosnative.errors import TosAbortedError, TosError, TosException, TosOutcomeUnknownError
 from tosnative.meta import TosObjectMeta

@@ -11,8 +11,8 @@ class Budget:
     """Counts bytes against a limit.
 
     Callers always admit the head of their line (`force=True`), so a full budget slows down and never deadlocks; `used`
-    may pass `limit` by one such item for each reader and writer. Survives fork: it holds its lock for no I/O, and the child
-    is given a new one by `reset`.
+    may pass `limit` by one such item for each reader and writer. A forked child makes its own (see
+    `TosClient.budget`).
     """
 
     def __init__(self, limit: int) -> None:
@@ -32,8 +32,3 @@ class Budget:
         """Count `size` bytes out again."""
         with self._lock:
             self.used = max(0, self.used - size)
-
-    def reset(self) -> None:
-        """In a forked child: nothing of the parent's is in flight here."""
-        self._lock = threading.Lock()
-        self.used = 0

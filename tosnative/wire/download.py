@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
-from tosnative import crc64 as crc64_
+import tosnative.crc64 as crc64_
 from tosnative.credentials import Credentials
 from tosnative.errors import TosChangedError, TosError, TosException
 from tosnative.meta import TosObjectMeta
