@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 __all__ = ["HedgePolicy"]
 
 _SAMPLES = 128
 _AT_LEAST = 32  # answers before "late" means anything
 _MARGIN = 1.5
 _FLOOR_S = 0.01
+_LOOK_AT_LEAST_S = 0.005
 
 
 class HedgePolicy:
@@ -37,6 +40,11 @@ class HedgePolicy:
     def delay(self) -> float | None:
         """Seconds after which an unanswered request is late; None while nobody knows."""
         return self._delay
+
+    @property
+    def look_s(self) -> float:
+        """How often to look for late answers, in seconds; infinite while nobody knows what is late."""
+        return math.inf if self._delay is None else max(self._delay / 2, _LOOK_AT_LEAST_S)
 
     def allow(self) -> bool:
         """Take one hedge out of the budget, if there is one."""

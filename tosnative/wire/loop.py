@@ -111,7 +111,7 @@ class Loop:
         if pool is None:
             pool = self.pools[origin] = Pool(transfer.target)
         pool.queue.append(transfer)
-        self.next_tick = min(self.next_tick, self.now + TICK_S)
+        self.next_tick = min(self.next_tick, self.now + min(TICK_S, pool.hedge.look_s))
 
     def _start(self, pool: Pool) -> None:
         wall = time.time()

@@ -138,4 +138,4 @@ def _race(loop: Loop, pool: Pool) -> float:
             break
         METRICS.hedges += 1
         loop.begin(pool, pool.idle.pop(), transfer, time.time())
-    return min(TICK_S, max(delay / 2, 0.005))
+    return min(TICK_S, pool.hedge.look_s)
