@@ -5,6 +5,7 @@ import os
 import pickle
 import threading
 import time
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -96,7 +97,22 @@ def test_files_in_their_forms(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[default", "[other]\nak=a\nsk=b\n", '{"ak": "a"}', f'{{"sk": "{SECRETS[1]}"', "plain words"]
+    "text",
+    [
+        "",
+        "{",
+        "[default",
+        "[other]\nak=a\nsk=b\n",
+        '{"ak": "a"}',
+        f'{{"sk": "{SECRETS[1]}"',
+        "plain words",
+        '{"a":' * 50_000,
+        f'{{"ak": ["a"], "sk": "{SECRETS[1]}"}}',
+        f'{{"ak": "a", "sk": "{SECRETS[1]}\\nx"}}',
+        f'{{"ak": "a", "sk": "{SECRETS[1]}", "token": "\\ud800"}}',
+        f'{{"ak": "a", "sk": "{SECRETS[1]}", "expires_at": "{SECRETS[2]}"}}',
+        f'{{"ak": "a", "sk": "{SECRETS[1]}", "expires_at": NaN}}',
+    ],
 )
 def test_files_that_hold_none_say_so_without_quoting_them(tmp_path: Path, text: str) -> None:
     path = tmp_path / "credentials"
@@ -104,6 +120,26 @@ def test_files_that_hold_none_say_so_without_quoting_them(tmp_path: Path, text: 
     with pytest.raises(ValueError, match=str(path)) as caught:
         read_credentials_file(str(path))
     shows_no_secret(caught.value, caught.value.__cause__)
+
+
+def test_a_file_in_another_encoding_is_not_quoted_either(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_bytes(f'{{"ak": "a", "sk": "{SECRETS[1]}\xe9"}}'.encode("latin-1"))
+    with pytest.raises(ValueError, match="neither JSON nor INI") as caught:
+        FileCredentials(path)
+    assert SECRETS[1] not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text('{"ak": "a", "sk": "s"}', encoding="utf-8-sig")
+    assert FileCredentials(path).current() == Credentials("a", "s")
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf", "1e300", "1767323045000"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(ValueError, match="no time"):
+        parse_time(text)
 
 
 def test_a_file_that_rotates_is_read_again(tmp_path: Path) -> None:

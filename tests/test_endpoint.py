@@ -114,6 +114,9 @@ def test_endpoints_that_work(text: str, region: str | None, url: str, found: str
         ("https://-a", "r", "no host name"),
         ("https://a b", "r", "no host name"),
         ("http://127.0.0.1:9000", "no region", "no region's name"),
+        ("http://[::1%\r\nX-Evil: 1]:9000", "r", "no host name"),
+        ("ftp://ak:sk@127.0.0.1:9000", "r", "no user name or password"),
+        ("http://127.0.0.1:9000", "http://ak:sk@host", "no region's name"),
         (None, None, "TOS_ENDPOINT"),
         (None, "a b", "no region's name"),
     ],
@@ -134,6 +137,15 @@ def test_any_text_is_an_endpoint_or_a_value_error(text: str) -> None:
         return
     assert parse_endpoint(endpoint.url, endpoint.region) == endpoint
     assert 0 < endpoint.port < 65536
+
+
+def test_a_region_is_the_same_in_capitals() -> None:
+    assert endpoint_of_region("CN-Beijing") == endpoint_of_region("cn-beijing")
+    assert parse_endpoint("tos-cn-beijing.volces.com", "CN-Beijing").region == "cn-beijing"
+
+
+def test_an_address_may_name_its_zone() -> None:
+    assert parse_endpoint("http://[fe80::1%eth0]:9000", "r").host == "fe80::1%eth0"
 
 
 def test_a_region_alone_means_its_public_endpoint() -> None:
@@ -206,6 +218,9 @@ def test_no_proxy_is_heeded(monkeypatch: pytest.MonkeyPatch, rule: str) -> None:
         ("http://user:secret@", "no address"),
         ("http://user:secret@[::1", "no address"),
         ("http://proxy:1/path", "no address"),
+        ("http://user:secret@proxy\r\n:1", "blanks or control characters"),
+        ("http://user:secret@pro xy:1", "blanks or control characters"),
+        ("http:x//user:secret@proxy:http://", "address is none"),
     ],
 )
 def test_proxies_that_cannot_work_are_refused_at_construction(proxy: str, what: str) -> None:

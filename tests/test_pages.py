@@ -52,6 +52,10 @@ def test_what_may_be_missing_may_be_missing() -> None:
         {"Contents": [{**ITEM, "Key": ""}]},
         {"Contents": [{**ITEM, "Key": "\ud800"}]},
         {"Contents": [{**ITEM, "ETag": None}]},
+        {"Contents": [{**ITEM, "ETag": '"e"\r\nX-Evil: 1'}]},
+        {"Contents": [{**ITEM, "ETag": "\ud800"}]},
+        {"Contents": [{**ITEM, "LastModified": "nan"}]},
+        {"Contents": [{**ITEM, "LastModified": "1e300"}]},
         {"Contents": [{**ITEM, "HashCrc64ecma": "-1"}]},
         {"Contents": [{**ITEM, "HashCrc64ecma": 1 << 64}]},
         {"Contents": [{**ITEM, "HashCrc64ecma": 1e400}]},
@@ -69,6 +73,15 @@ def test_a_page_that_is_none_says_so(fields: dict[str, Any]) -> None:
         parse_page("bkt", page(**fields), "pre")
     assert caught.value.error.bucket == "bkt"
     assert caught.value.error.key == "pre"
+    assert str(caught.value).isprintable()
+
+
+def test_what_an_answer_says_forges_no_line_of_a_log() -> None:
+    error = {"Code": "a\nERROR all is lost", "Message": "\x1b[31m\ud800" + "x" * 5000}
+    with pytest.raises(TosIntegrityError) as caught:
+        parse_page("bkt", json.dumps(error).encode())
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize("document", [b"", b"{", b"[]", b"7", b"\xff\xfe", b"<html>", b"[" * 100_000, b"9" * 10_000])
@@ -120,12 +133,13 @@ def entry(number: int, **fields: Any) -> dict[str, Any]:
 
 
 text = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=6)
+plain = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
 changes = st.fixed_dictionaries(
     {},
     optional={
         "Key": text,
         "Size": st.integers(0, 1 << 40),
-        "ETag": text | text.map('"{}"'.format),
+        "ETag": plain | plain.map('"{}"'.format),
         "HashCrc64ecma": st.integers(0, (1 << 64) - 1).map(str) | st.sampled_from(["", None, 7]),
         "LastModified": st.sampled_from(["2026-01-02T03:04:05Z", "2024-02-29T23:59:59.999Z", "", None]),
         "StorageClass": st.sampled_from(["STANDARD", "IA"]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ _UNKNOWN = math.nan
 _STAMP = b"0000-00-00T00:00:00.000Z"
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
 _MOST_MINUTES = 100_000
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(slots=True)
@@ -72,13 +74,12 @@ def read_columns(document: bytes | bytearray) -> PageColumns:
         raise TypeError(f"neither true nor false: {truncated!r}")
     prefixes = [item["Prefix"] for item in _items(page, "CommonPrefixes")]
     tokens = [page["NextContinuationToken"]] if truncated else []
-    keys, etags = _texts(fields["Key"]), fields["ETag"]
-    _check_types(etags, {str})
+    keys, etags = _texts(fields["Key"]), _etags(fields["ETag"])
     unknown = [None] * len(keys)
     return PageColumns(
         keys=keys,
         sizes=_sizes(fields["Size"]),
-        etags=[etag.strip('"') for etag in etags] if '"' in "".join(etags) else etags,
+        etags=etags,
         crcs=_crcs(fields.get("HashCrc64ecma", unknown)),
         modified=_times(fields.get("LastModified", unknown)),
         prefixes=_texts(prefixes),
@@ -117,6 +118,16 @@ def _texts(values: list[Any]) -> list[str]:
         raise ValueError("an empty text where there must be one")
     "".join(values).encode()
     return values
+
+
+def _etags(values: list[Any]) -> list[str]:
+    """ETags without their quotes; they go into the header If-Match, so a line break in one would begin another header."""
+    _check_types(values, {str})
+    joined = "".join(values)
+    if _CONTROL.search(joined):
+        raise ValueError("an ETag with control characters")
+    joined.encode()
+    return [etag.strip('"') for etag in values] if '"' in joined else values
 
 
 def _sizes(values: list[Any]) -> list[int]:

@@ -199,6 +199,10 @@ def proxy_for(endpoint: Endpoint, options: ConnectionOptions) -> str | None:
         proxy = found.get(endpoint.scheme) or found.get("all")
     if not proxy:
         return None
+    if not proxy.isprintable() or " " in proxy:  # not shown: it may hold a password
+        raise ValueError(
+            "the proxy's address holds blanks or control characters: expected http://[user:password@]host:port"
+        )
     proxy = proxy if "://" in proxy else f"http://{proxy}"
     scheme = proxy.partition("://")[0].lower()
     shown = f"{scheme}://{proxy.rpartition('@')[2].rpartition('//')[2]}"
@@ -206,6 +210,8 @@ def proxy_for(endpoint: Endpoint, options: ConnectionOptions) -> str | None:
         raise ValueError(
             f"the proxy {shown} is itself https and cannot carry an https endpoint: use an http:// proxy, or NO_PROXY"
         )
+    if not scheme.isalnum():  # not shown: a password may be in what stands before the first "://"
+        raise ValueError("the proxy's address is none: expected http://[user:password@]host:port")
     if scheme not in ("http", "https"):
         raise ValueError(f"the proxy {shown} is of a kind that is not supported: use http://host:port, or NO_PROXY")
     _check_address(proxy, shown)

@@ -9,9 +9,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Credentials", "parse_time", "read_credentials_file"]
+__all__ = ["Credentials", "parse_credentials", "parse_time", "read_credentials_file"]
 
 _FRACTION = re.compile(r"\.\d+")
+_EXPIRY = ("expiresat", "expiredtime", "expiration")
+# Beyond the years that a date can name: milliseconds, say, where seconds belong.
+_MOST_SECONDS = 1e12
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -39,27 +42,39 @@ class Credentials:
 
 
 def read_credentials_file(path: str, profile: str = "default") -> Credentials:
-    """Read a JSON file, or an INI file with a section per profile.
+    """Read a file of credentials; see `parse_credentials`. Raises: ValueError where it does not hold any, OSError."""
+    return parse_credentials(Path(path).read_bytes(), path, profile)
+
+
+def parse_credentials(data: bytes, path: str, profile: str = "default") -> Credentials:
+    """Credentials in JSON, or in INI with a section per profile; UTF-8. path: what messages call the file.
 
     Names: ak / access_key / access_key_id / AccessKeyId, sk / secret_key / secret_access_key / SecretAccessKey,
     token / security_token / session_token / SessionToken, and optionally expires_at / ExpiredTime / Expiration
-    (seconds since 1970, or ISO 8601). Raises: ValueError where the file does not hold credentials, OSError.
+    (seconds since 1970, or ISO 8601). Raises: ValueError, which quotes nothing of the file, where it does not hold credentials.
     """
-    text = Path(path).read_text(encoding="utf-8")
     try:
+        text = data.decode("utf-8-sig")
         values = json.loads(text) if text.lstrip().startswith("{") else _ini_section(text, profile)
-    except (ValueError, configparser.Error):
+    except (ValueError, RecursionError, AttributeError, configparser.Error):
         raise ValueError(f"{path} is neither JSON nor INI with credentials") from None  # the cause would quote secrets
     plain = {name.lower().replace("_", ""): value for name, value in values.items()}
 
     def pick(*names: str) -> str:
-        return next((str(plain[name]) for name in names if plain.get(name)), "")
+        return next((plain[name] for name in names if isinstance(plain.get(name), str) and plain[name]), "")
 
     ak, sk = pick("ak", "accesskey", "accesskeyid"), pick("sk", "secretkey", "secretaccesskey", "accesskeysecret")
     if not ak or not sk:
         raise ValueError(f"{path} holds no access key and secret key (profile {profile!r})")
     token = pick("token", "securitytoken", "sessiontoken") or None
-    return Credentials(ak, sk, token, parse_time(pick("expiresat", "expiredtime", "expiration")))
+    try:
+        expires_at = parse_time(str(next((plain[name] for name in _EXPIRY if plain.get(name)), "")))
+    except ValueError:
+        raise ValueError(f"{path} says when its credentials expire, but that is no time") from None
+    try:
+        return Credentials(ak, sk, token, expires_at)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
 
 
 def _ini_section(text: str, profile: str) -> dict[str, str]:
@@ -69,14 +84,22 @@ def _ini_section(text: str, profile: str) -> dict[str, str]:
 
 
 def parse_time(text: str) -> float | None:
-    """Seconds since 1970 from such a number or from ISO 8601 (UTC where it names no zone); None from ""."""
+    """Seconds since 1970 from such a number or from ISO 8601 (UTC where it names no zone); None from "".
+
+    Raises: ValueError where it is neither, or lies beyond the years that a date can name.
+    """
     if not text:
         return None
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
-        pass
-    text = text.replace("Z", "+00:00")
+        return _parse_date(text.replace("Z", "+00:00"))
+    if not abs(seconds) < _MOST_SECONDS:
+        raise ValueError(f"no time: {text[:40]!r} seconds")
+    return seconds
+
+
+def _parse_date(text: str) -> float:
     try:
         moment = datetime.datetime.fromisoformat(text)
     except ValueError:  # before Python 3.11 a fraction must have three or six digits

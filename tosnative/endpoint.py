@@ -12,6 +12,7 @@ _PUBLIC = re.compile(
     r"(?:(?P<bucket>[a-z0-9-]+)\.)?tos-(?P<s3>s3-)?(?P<region>[a-z0-9-]+)\.i?(?:volces|bytepluses)\.com"
 )
 _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+_ADDRESS = re.compile(r"[0-9A-Fa-f.:]+(%[A-Za-z0-9._~-]+)?")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?")
 
 
@@ -53,9 +54,8 @@ def endpoint_of_region(region: str) -> Endpoint:
 
     Raises: ValueError where that is no region's name.
     """
-    if not _REGION.fullmatch(region):
-        raise ValueError(f"{region!r} is no region's name: expected something like cn-beijing")
-    return Endpoint("https", f"tos-{region.lower()}.volces.com", 443, region, by_address=False)
+    _check_region(region)
+    return Endpoint("https", f"tos-{region.lower()}.volces.com", 443, region.lower(), by_address=False)
 
 
 def parse_endpoint(text: str, region: str | None = None) -> Endpoint:
@@ -73,9 +73,14 @@ def parse_endpoint(text: str, region: str | None = None) -> Endpoint:
         raise ValueError(f"endpoint {text!r} is not a TOS endpoint; expected something like tos-cn-beijing.volces.com")
     if not region:
         raise ValueError(f"no region: it cannot be inferred from the endpoint {text!r}; pass region= or set TOS_REGION")
-    if not _REGION.fullmatch(region):
-        raise ValueError(f"{region!r} is no region's name: expected something like cn-beijing")
+    _check_region(region)
     return Endpoint(scheme, host, port, region, by_address)
+
+
+def _check_region(region: str) -> None:
+    if not _REGION.fullmatch(region):
+        shown = "this" if "@" in region else repr(region)  # it may be a URL with a password
+        raise ValueError(f"{shown} is no region's name: expected something like cn-beijing")
 
 
 def region_in(text: str) -> str | None:
@@ -92,20 +97,20 @@ def _public_region(text: str, found: re.Match[str], region: str | None) -> str:
     if found["bucket"]:
         plain = text.replace(found["bucket"] + ".", "", 1)
         raise ValueError(f"endpoint {text!r} begins with a bucket's name; leave it out: {plain!r}")
-    if region and region != found["region"]:
+    if region and region.lower() != found["region"]:
         raise ValueError(f"region {region!r} contradicts the endpoint {text!r}, which is in {found['region']!r}")
     return found["region"]
 
 
 def _split(text: str) -> tuple[str, str, int]:
     rest = text.strip()
+    if "@" in rest:  # looked for first: no message may show them
+        raise ValueError("an endpoint holds no user name or password: pass credentials with cred=")
     scheme, separator, after = rest.partition("://")
     scheme, rest = (scheme.lower(), after) if separator else ("https", rest)
     if scheme not in ("http", "https"):
         raise ValueError(f"endpoint {text!r}: the scheme must be http or https, not {scheme!r}")
     rest = rest.rstrip("/")
-    if "@" in rest:
-        raise ValueError("an endpoint holds no user name or password: pass credentials with cred=")
     if any(character in rest for character in "/?#"):
         raise ValueError(
             f"endpoint {text!r} has a path; expected host[:port], buckets go into the URI tos://bucket/key"
@@ -136,6 +141,8 @@ def _host_and_port(text: str, rest: str, scheme: str) -> tuple[str, int]:
 
 
 def _is_ip(host: str) -> bool:
+    if not _ADDRESS.fullmatch(host):  # ipaddress takes anything for the zone of an address, line breaks too
+        return False
     try:
         ipaddress.ip_address(host)
     except ValueError:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from tosnative.columns import PageColumns, read_columns
 from tosnative.errors import TosError, TosIntegrityError
 from tosnative.meta import TosObjectMeta
+from tosnative.quoting import one_line
 
 __all__ = ["DeletedObject", "ListPage", "UploadInfo", "no_listing", "page_of", "parse_columns", "parse_page"]
 
@@ -63,5 +64,7 @@ def page_of(bucket: str, page: PageColumns) -> ListPage:
 def no_listing(bucket: str, prefix: str, why: str) -> TosIntegrityError:
     """What a listing raises when its answer is none."""
     return TosIntegrityError(
-        TosError(f"the service's answer is no listing ({why})", operation="LIST", bucket=bucket, key=prefix)
+        TosError(
+            f"the service's answer is no listing ({one_line(why, 300)})", operation="LIST", bucket=bucket, key=prefix
+        )
     )

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from typing import Any
 
 import pytest
@@ -154,7 +155,19 @@ def test_without_a_checksum_nothing_is_pretended(tos: LocalTos, client: TosClien
     assert (got.getvalue(), got.verified, got.meta.crc64) == (SMALL, False, None)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>no</html>", b"[1]", b"\xff" * 100, b'{"Code": 5, "Message": null}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"<html>no</html>",
+        b"[1]",
+        b"\xff" * 100,
+        b'{"Code": 5, "Message": null}',
+        b"<p>\nno\x1b[0m",
+        b'{"Message": "no\\nno\\ud800", "Code": "a\\rb"}',
+        b"[" * 60_000,
+    ],
+)
 @pytest.mark.parametrize("chunked", [False, True])
 def test_error_bodies_of_every_kind(make_client: MakeClient, body: bytes, chunked: bool) -> None:
     framing = b"Transfer-Encoding: chunked" if chunked else b"Content-Length: %d" % len(body)
@@ -164,7 +177,34 @@ def test_error_bodies_of_every_kind(make_client: MakeClient, body: bytes, chunke
         with pytest.raises(PermissionError) as caught:
             make_client(endpoint=server.endpoint).get("test", "k").wait()
         assert caught.value.error.request_id == "r1"  # type: ignore[attr-defined]
+        assert str(caught.value).isprintable()
         check_error(caught.value)
+
+
+def test_a_date_to_come_back_at_is_the_service_s_own(make_client: MakeClient) -> None:
+    """The service's clock is years off: what counts is how far its two dates lie apart."""
+    dates = b"Date: Wed, 21 Oct 2015 07:27:59 GMT\r\nRetry-After: Wed, 21 Oct 2015 07:28:00 GMT"
+    refusal = b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n%s\r\n\r\n" % dates
+    moments: list[float] = []
+
+    def note(stream: bytes) -> Any:
+        def script(connection: Any) -> None:
+            read_request(connection)
+            moments.append(time.monotonic())
+            connection.sendall(stream)
+
+        return script
+
+    with serving(note(refusal), note(whole(b"body"))) as server:
+        assert make_client(endpoint=server.endpoint).get("test", "k").wait().getvalue() == b"body"
+    assert moments[1] - moments[0] >= 1.0
+
+
+def test_a_refusal_with_a_body_too_deep_to_read_is_still_one_that_passes(make_client: MakeClient) -> None:
+    body = b"[" * 60_000
+    refusal = b"HTTP/1.1 503 No\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    with serving(answer(refusal), answer(whole(b"body"))) as server:
+        assert make_client(endpoint=server.endpoint).get("test", "k").wait().getvalue() == b"body"
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -24,6 +24,7 @@ def head(text: str) -> Head:
         ("HTTP/1.1 200 OK", 200, None, False, True),
         ("HTTP/1.1 204 No Content", 204, 0, False, False),
         ("HTTP/1.1 304 Not Modified\nContent-Length: 5", 304, 0, False, False),
+        ("HTTP/1.1 304 Not Modified\nTransfer-Encoding: chunked", 304, 0, False, False),
         ("HTTP/1.1 100 Continue", 100, 0, False, False),
         ("HTTP/1.0 200 OK\nContent-Length: 5", 200, 5, False, True),
         ("HTTP/1.0 200 OK\nContent-Length: 5\nConnection: keep-alive", 200, 5, False, False),
@@ -72,6 +73,9 @@ def test_headers_by_lower_case_name_joined_where_repeated() -> None:
         "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nTransfer-Encoding: chunked",
         "HTTP/1.1 200 OK\nTransfer-Encoding: chunked\nContent-Length: 5",
         "HTTP/1.0 200 OK\nTransfer-Encoding: chunked",
+        "HTTP/1.1 204 No Content\nTransfer-Encoding: chunked",
+        "HTTP/1.1 100 Continue\nTransfer-Encoding: chunked",
+        "HTTP/1.1 200 OK" + "\nA:" * 2000,
         "HTTP/1.1 200 OK\nA: b\0c",
         "HTTP/1.1 200 OK\nA: b\rc",
         "HTTP/1.1 200 O\x01K\nContent-Length: 5",
@@ -156,6 +160,7 @@ def test_any_bytes_are_chunks_or_an_http_error(pieces: list[bytes]) -> None:
         b"1" * 16 + b"\r\n",
         b"5;" + b"a" * 5000,
         b"0\r\n" + b"a" * 5000,
+        b"0\r\n" + b"A: b\r\n" * 20_000,
     ],
 )
 def test_chunks_that_are_refused(body: bytes) -> None:
@@ -179,3 +184,9 @@ def test_header_values_hold_no_line_break(value: str) -> None:
     except ValueError:
         return
     assert not set(value) & {chr(c) for c in range(32) if c != 9}
+
+
+@pytest.mark.parametrize("value", ["a\r\nb: c", "a\0", " a", "a\t", "\ud800"])
+def test_values_that_are_refused_are_named(value: str) -> None:
+    with pytest.raises(ValueError, match="content_type"):
+        check_header_value("content_type", value)

@@ -1,11 +1,14 @@
 """Retries: pure decisions with a given clock and given random numbers."""
 
+import email.utils
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tosnative import errors
-from tosnative.wire.retry import Attempts, Failure, Kind, RetryBudget, RetryPolicy, is_expired
+from tosnative.wire.retry import Attempts, Failure, Kind, RetryBudget, RetryPolicy, is_expired, seconds_to_wait
 
 POLICY = RetryPolicy(deadline_s=300.0)
 
@@ -38,6 +41,63 @@ def test_retry_after_is_honoured_and_spread(seconds: float, random: float) -> No
     delay = decide(Attempts(0.0), failure, random=random)
     assert delay is not None
     assert seconds <= delay <= seconds + max(0.25 * seconds, 0.1)
+
+
+DATE = "Wed, 21 Oct 2026 07:28:00 GMT"
+
+
+@pytest.mark.parametrize(
+    ("retry_after", "date", "seconds"),
+    [
+        (None, DATE, None),
+        ("", DATE, None),
+        ("7", None, 7.0),
+        ("007", None, 7.0),
+        ("0", None, 0.0),
+        ("9" * 400, None, 86400.0),
+        ("99999", None, 86400.0),
+        ("-1", None, None),
+        ("1.5", None, None),
+        ("\u0665", None, None),
+        ("soon", DATE, None),
+        (DATE, "Wed, 21 Oct 2026 07:27:50 GMT", 10.0),
+        ("Wednesday, 21-Oct-26 07:28:00 GMT", "Wed, 21 Oct 2026 07:27:50 GMT", 10.0),
+        ("Wed Oct 21 07:28:00 2026", "Wed, 21 Oct 2026 07:27:50 GMT", 10.0),
+        (DATE, "Wed, 21 Oct 2026 07:28:30 GMT", 0.0),
+        (DATE, "Tue, 21 Oct 2025 07:28:00 GMT", 86400.0),
+        ("Wed, 21 Oct 2026 07:28:00 +99999999999999999999", DATE, None),
+        ("Wed, 99 Oct 2026 07:28:00 GMT", DATE, None),
+    ],
+)
+def test_how_long_a_service_asks_to_wait(retry_after: str | None, date: str | None, seconds: float | None) -> None:
+    assert seconds_to_wait(retry_after, date) == seconds
+
+
+@pytest.mark.parametrize("date", [None, "", "yesterday"])
+def test_a_date_is_compared_with_this_clock_where_the_answer_has_none(date: str | None) -> None:
+    found = seconds_to_wait(email.utils.formatdate(time.time() + 1000, usegmt=True), date)
+    assert found is not None
+    assert 900 < found <= 1000
+
+
+@given(st.text(max_size=40) | st.binary(max_size=40).map(lambda raw: raw.decode("latin-1")))
+def test_anything_is_a_bounded_wait_or_none(value: str) -> None:
+    for pair in ((value, None), (DATE, value), (value, value)):
+        found = seconds_to_wait(*pair)
+        assert found is None or 0 <= found <= 86400
+
+
+def test_at_once_does_not_end_the_backing_off() -> None:
+    failure = Failure(Kind.STATUS, "slow down", status=503, retry_after_s=0.0)
+    assert decide(Attempts(0.0, vain=10), failure, random=0.5) == pytest.approx(4.0)
+
+
+def test_what_others_say_is_one_line_of_bounded_length() -> None:
+    failure = Failure(Kind.STATUS, "a\nb\x1b[0m\ud800" + "x" * 9000, 503, "c\nd", "e\rf", "g\0" * 900)
+    for text in (failure.text, failure.code, failure.ec, failure.request_id, str(failure)):
+        assert text is not None
+        assert text.isprintable()
+        assert len(text) <= 1300
 
 
 def test_the_deadline_ends_it_and_counts_the_wait() -> None:

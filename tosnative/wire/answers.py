@@ -6,7 +6,7 @@ import json
 
 from tosnative.meta import TosObjectMeta
 from tosnative.wire.http1 import Head
-from tosnative.wire.retry import Failure, Kind, is_expired
+from tosnative.wire.retry import Failure, Kind, is_expired, seconds_to_wait
 
 __all__ = ["describe", "refusal"]
 
@@ -17,17 +17,16 @@ def refusal(head: Head, body: bytes) -> Failure:
     try:
         parsed = json.loads(body) if body else {}
         details = parsed if isinstance(parsed, dict) else {}
-    except ValueError:
+    except (ValueError, RecursionError):
         details = {"Message": body[:200].decode("utf-8", "replace")}
 
     def text(name: str) -> str | None:
         value = details.get(name)
-        return value[:1000] if isinstance(value, str) and value else None
+        return value if isinstance(value, str) and value else None
 
     code = text("Code")
     ec = text("EC") or head.get(b"x-tos-ec")
     request_id = head.get(b"x-tos-request-id") or text("RequestId")
-    retry_after = head.get(b"retry-after")
     kind = Kind.EXPIRED if head.status == 403 and is_expired(code) else Kind.STATUS
     return Failure(
         kind,
@@ -36,7 +35,7 @@ def refusal(head: Head, body: bytes) -> Failure:
         code=code,
         ec=ec,
         request_id=request_id,
-        retry_after_s=float(retry_after) if retry_after and retry_after.isdigit() and len(retry_after) < 6 else None,
+        retry_after_s=seconds_to_wait(head.get(b"retry-after"), head.get(b"date")),
     )
 
 

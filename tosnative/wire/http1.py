@@ -12,6 +12,8 @@ __all__ = ["MAX_HEAD", "Chunked", "Head", "HttpError", "UntilEnd", "check_header
 
 # What common servers and clients allow for a whole head is 8 to 64 KiB; http.client allows 64 KiB a line.
 MAX_HEAD = 64 * 1024
+# Metadata of an object is a few dozen; http.client allows 100.
+_MOST_HEADERS = 1000
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n\0]*)?")
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -45,15 +47,27 @@ class Head:
 
 
 def check_header_value(name: str, value: str) -> str:
-    """Return a value that may stand in a header. Raises: ValueError where it holds control characters."""
+    """Return a value that may stand in a header as it is.
+
+    Raises: ValueError where it holds control characters, white space at its ends (which is lost on the way, and so would not be
+    what was signed), or what cannot be written as UTF-8.
+    """
     if _CONTROL.search(value):
         raise ValueError(f"{name} holds a control character and cannot be sent: {value!r}")
+    if value != value.strip():
+        raise ValueError(f"{name} begins or ends with white space and cannot be sent: {value!r}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name} cannot be written as UTF-8: {value!r}") from None
     return value
 
 
 def parse_head(raw: bytes) -> Head:
     """Parse status line and headers, without the blank line that ends them. Raises: HttpError."""
     lines = raw.split(b"\r\n")
+    if len(lines) > _MOST_HEADERS:
+        raise HttpError(f"{len(lines)} headers")
     found = _STATUS_LINE.fullmatch(lines[0])
     if found is None:
         raise HttpError(f"not an HTTP/1.1 status line: {lines[0][:80]!r}")
@@ -94,9 +108,10 @@ def _framed(status: int, headers: dict[bytes, bytes], http10: bool) -> Head:
     )
     coding, text = headers.get(b"transfer-encoding"), headers.get(b"content-length")
     if coding is not None:
-        if text is not None or coding.lower() != b"chunked" or http10:
+        if text is not None or coding.lower() != b"chunked" or http10 or status < 200 or status == 204:
             raise HttpError(f"a Transfer-Encoding that is not plain chunked: {coding[:80]!r}")
-        return Head(status, headers, None, True, close)
+        if status != 304:  # there it tells what a whole answer would be
+            return Head(status, headers, None, True, close)
     if status < 200 or status in (204, 304):
         return Head(status, headers, 0, False, close)
     if text is None:
@@ -116,6 +131,7 @@ class Chunked:
         self._most = most
         self._line = bytearray()
         self._left = 0  # of the current chunk
+        self._trailers = 0  # bytes of the lines after the last chunk
         self._state = self._size_line
 
     def feed(self, piece: bytes) -> None:
@@ -170,7 +186,11 @@ class Chunked:
 
     def _trailer(self, piece: bytes, at: int) -> int:
         line, at = self._take_line(piece, at)
-        self.complete = line == b""
+        if line is not None:
+            self.complete = not line
+            self._trailers += len(line)
+            if self._trailers > MAX_HEAD:
+                raise HttpError(f"more than {MAX_HEAD} bytes after the last chunk")
         return at
 
 

@@ -6,7 +6,10 @@ calls that say so themselves.
 
 from __future__ import annotations
 
+import datetime
+import email.utils
 import enum
+import time
 from dataclasses import dataclass, field
 
 from tosnative.errors import (
@@ -17,8 +20,9 @@ from tosnative.errors import (
     TosTimeoutError,
     from_service,
 )
+from tosnative.quoting import one_line
 
-__all__ = ["Attempts", "Failure", "Kind", "RetryBudget", "RetryPolicy"]
+__all__ = ["Attempts", "Failure", "Kind", "RetryBudget", "RetryPolicy", "is_expired", "seconds_to_wait"]
 
 # Answers that may be different next time; 400 with this EC is documented as retryable in the official Go and Java SDKs.
 _STATUSES = frozenset({408, 429, 500, 502, 503, 504})
@@ -30,6 +34,8 @@ _NEVER_REACHED_S = 6.0
 _MOST_REFRESHES = 2
 # So many times wrong bytes are bad luck.
 _MOST_WRONG = 5
+# A service that asks for more is not understood: a day is past every deadline.
+_MOST_WAIT_S = 86400.0
 
 
 class Kind(enum.Enum):
@@ -62,6 +68,13 @@ class Failure(Exception):
     reached: bool = True
     exception: TosException | None = None
     cause: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        # Much of it is what others said.
+        self.text = one_line(self.text)
+        self.code = self.code and one_line(self.code, 100)
+        self.ec = self.ec and one_line(self.ec, 100)
+        self.request_id = self.request_id and one_line(self.request_id, 200)
 
     def __str__(self) -> str:
         asked = f" (request id {self.request_id})" if self.request_id else ""
@@ -166,6 +179,8 @@ class Attempts:
             if self.wrong > _MOST_WRONG:
                 return None
         jittered = random * min(policy.cap_s, policy.base_s * 2.0 ** min(self.vain, 16))
+        if failure.retry_after_s is not None and failure.retry_after_s < policy.base_s:
+            return max(failure.retry_after_s, jittered)  # "at once" tells nothing of when there is a point
         if failure.retry_after_s is not None:
             # Spread over a quarter more, so that those who were told the same do not come back together.
             return failure.retry_after_s + random * max(0.25 * failure.retry_after_s, policy.base_s)
@@ -221,3 +236,28 @@ def _by_kind(failure: Failure) -> TosException:
 def is_expired(code: str | None) -> bool:
     """Whether this error code asks for newer credentials."""
     return code in _EXPIRED_CODES
+
+
+def seconds_to_wait(retry_after: str | None, date: str | None) -> float | None:
+    """What a Retry-After header asks for: seconds, or a date; at most a day. None where it says neither.
+
+    date: of the same answer. A date is compared with that rather than with the clock of this machine, which may be wrong.
+    """
+    if not retry_after:
+        return None
+    if retry_after.isascii() and retry_after.isdigit():
+        return float(retry_after) if len(retry_after) < 6 and float(retry_after) <= _MOST_WAIT_S else _MOST_WAIT_S
+    until = _moment(retry_after)
+    if until is None:
+        return None
+    now = _moment(date or "")
+    return min(max(0.0, until - (time.time() if now is None else now)), _MOST_WAIT_S)
+
+
+def _moment(date: str) -> float | None:
+    """An HTTP date as seconds since 1970, None where it is none."""
+    try:
+        found = email.utils.parsedate_to_datetime(date)
+        return (found if found.tzinfo else found.replace(tzinfo=datetime.timezone.utc)).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
