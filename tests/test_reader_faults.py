@@ -2,15 +2,15 @@
 
 import io
 import pickle
-import random
 import re
-from collections.abc import Iterator
 
+import object_reading
 import pytest
 import torch
+from object_reading import KINDS, NEW, OLD, PART
 
 from tosnative.client import TosClient
-from tosnative.config import ReaderType, TosClientConfig
+from tosnative.config import ReaderType
 from tosnative.errors import (
     TosChangedError,
     TosIntegrityError,
@@ -20,37 +20,7 @@ from tosnative.errors import (
 from tosnative.reader import TosObjectReader
 from tosnative.testing import LocalTos
 
-PART = 1 << 20
-OLD = random.Random(1).randbytes(6 * PART + 5)
-NEW = random.Random(2).randbytes(6 * PART + 5)
-KINDS = list(ReaderType)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as made:
-        yield made
-
-
-@pytest.fixture
-def tos(server: LocalTos) -> LocalTos:
-    server.faults.clear()
-    server.put("demo", "big", OLD)
-    server.put("demo", "small", OLD[:1000])
-    server.clear_requests()
-    return server
-
-
-def make(tos: LocalTos, retries: int | None = 1) -> TosClient:
-    config = TosClientConfig(part_size=PART, max_retry_count=retries, hedge_percent=0)  # faults are counted
-    return TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config)
-
-
-@pytest.fixture
-def client(tos: LocalTos) -> Iterator[TosClient]:
-    with make(tos) as made:
-        yield made
-        assert made.budget.used == 0
+server, tos, client = object_reading.server, object_reading.tos, object_reading.client
 
 
 # -- the object changes

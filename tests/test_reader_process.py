@@ -4,99 +4,36 @@ import gc
 import io
 import multiprocessing
 import os
-import random
-import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 
+import interruptions
+import object_reading
 import pytest
 import torch
+from interruptions import Interrupt, Interrupted, until
+from object_reading import KINDS, OLD, PART
 
 from tosnative import reaper
 from tosnative.client import TosClient
-from tosnative.config import ReaderType, TosClientConfig
+from tosnative.config import ReaderType
 from tosnative.errors import (
     TosException,
 )
 from tosnative.reader import TosObjectReader
 from tosnative.testing import LocalTos
 
-PART = 1 << 20
-OLD = random.Random(1).randbytes(6 * PART + 5)
-NEW = random.Random(2).randbytes(6 * PART + 5)
-KINDS = list(ReaderType)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as made:
-        yield made
-
-
-@pytest.fixture
-def tos(server: LocalTos) -> LocalTos:
-    server.faults.clear()
-    server.put("demo", "big", OLD)
-    server.put("demo", "small", OLD[:1000])
-    server.clear_requests()
-    return server
-
-
-def make(tos: LocalTos, retries: int | None = 1) -> TosClient:
-    config = TosClientConfig(part_size=PART, max_retry_count=retries, hedge_percent=0)  # faults are counted
-    return TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config)
-
-
-@pytest.fixture
-def client(tos: LocalTos) -> Iterator[TosClient]:
-    with make(tos) as made:
-        yield made
-        assert made.budget.used == 0
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread or process; the test's own timeout is the limit."""
-    while not condition():
-        time.sleep(0.005)
+server, tos, client = object_reading.server, object_reading.tos, object_reading.client
+interrupt = interruptions.interrupt
 
 
 # -- interruptions
 
 
-class Interrupted(BaseException):
-    """Raised by a signal handler, as Ctrl-C raises KeyboardInterrupt."""
-
-
-@pytest.fixture
-def interrupt() -> Iterator[Callable[[Callable[[], bool]], None]]:
-    """interrupt(condition): as soon as that holds, the main thread is interrupted once."""
-
-    def handler(number: int, frame: object) -> None:
-        raise Interrupted
-
-    threads: list[threading.Thread] = []
-
-    def start(condition: Callable[[], bool]) -> None:
-        def wait_and_send() -> None:
-            until(condition)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-        threads.append(threading.Thread(target=wait_and_send))
-        threads[-1].start()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    yield start
-    for thread in threads:
-        thread.join()
-    signal.signal(signal.SIGUSR1, before)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [100, 5 * PART])
 def test_an_interrupted_read_leaves_the_reader_usable(
-    tos: LocalTos, client: TosClient, kind: ReaderType, size: int, interrupt: Callable[[Callable[[], bool]], None]
+    tos: LocalTos, client: TosClient, kind: ReaderType, size: int, interrupt: Interrupt
 ) -> None:
     silence = tos.faults.add(method="GET", skip=1, stall_after_bytes=50)
     with TosObjectReader(client, "demo", "big", reader_type=kind, buffer_size=PART) as reader:
@@ -115,9 +52,7 @@ def test_an_interrupted_read_leaves_the_reader_usable(
         assert buffer == before  # nobody wrote into it any more
 
 
-def test_torch_load_interrupted(
-    tos: LocalTos, client: TosClient, interrupt: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_torch_load_interrupted(tos: LocalTos, client: TosClient, interrupt: Interrupt) -> None:
     file = io.BytesIO()
     torch.save([torch.zeros(300_000) for _ in range(5)], file)
     tos.put("demo", "model.pt", file.getvalue())

@@ -1,56 +1,23 @@
 """What is left when a writer does not come to a good end: nothing, and what was under the key before."""
 
 import contextlib
-import random
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
 
+import interruptions
+import object_writing
 import pytest
 import torch
+from interruptions import Interrupt, Interrupted, until
+from object_writing import DATA, SIZES, make
 
 from tosnative.client import TosClient
-from tosnative.config import TosClientConfig
 from tosnative.errors import TosAbortedError
 from tosnative.testing import LocalTos
 from tosnative.writer import TosObjectWriter
 
-PART = 4 << 20
-DATA = random.Random(5).randbytes(5 * PART + 77)
-# Bytes written before the end: none, a little, several parts.
-SIZES = [0, 100, len(DATA)]
-
-
-@pytest.fixture(scope="module")
-def tos() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as server:
-        yield server
-
-
-@pytest.fixture
-def client(tos: LocalTos) -> Iterator[TosClient]:
-    tos.faults.clear()
-    tos.put("demo", "k", b"old")
-    tos.clear_requests()
-    config = TosClientConfig(part_size=PART)
-    with TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config) as made:
-        yield made
-        untouched(tos)
-        assert made.budget.used == 0
-
-
-def untouched(tos: LocalTos) -> None:
-    assert tos.get("demo", "k") == b"old"
-    assert tos.uploads("demo") == []
-    assert not [request for request in tos.requests if request.method == "POST" and "uploadId" in request.query]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread or process; the test's own timeout is the limit."""
-    while not condition():
-        time.sleep(0.005)
+server, tos = object_writing.server, object_writing.tos
+client, fruitless = object_writing.client, object_writing.fruitless
+interrupt = interruptions.interrupt
 
 
 class Unpicklable:
@@ -71,8 +38,8 @@ def big_model() -> dict[str, object]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_an_exception_in_the_block(client: TosClient, size: int, error: BaseException) -> None:
-    writer = TosObjectWriter(client, "demo", "k")
+def test_an_exception_in_the_block(fruitless: TosClient, size: int, error: BaseException) -> None:
+    writer = TosObjectWriter(fruitless, "demo", "k")
 
     def block() -> None:
         with writer:
@@ -91,22 +58,22 @@ def test_an_exception_in_the_block(client: TosClient, size: int, error: BaseExce
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_abort(client: TosClient, size: int) -> None:
-    writer = TosObjectWriter(client, "demo", "k")
+def test_abort(fruitless: TosClient, size: int) -> None:
+    writer = TosObjectWriter(fruitless, "demo", "k")
     writer.write(DATA[:size])
     writer.abort()
     writer.abort()
     writer.close()
     assert writer.closed
-    with TosObjectWriter(client, "demo", "k") as writer:
+    with TosObjectWriter(fruitless, "demo", "k") as writer:
         writer.write(DATA[:size])
         writer.abort()
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_close_while_an_exception_is_in_flight(client: TosClient, size: int) -> None:
+def test_close_while_an_exception_is_in_flight(fruitless: TosClient, size: int) -> None:
     def careless() -> None:
-        writer = TosObjectWriter(client, "demo", "k")
+        writer = TosObjectWriter(fruitless, "demo", "k")
         try:
             writer.write(DATA[:size])
             raise LookupError("the first error")
@@ -114,13 +81,13 @@ def test_close_while_an_exception_is_in_flight(client: TosClient, size: int) -> 
             writer.close()
 
     def closing() -> None:
-        with contextlib.closing(TosObjectWriter(client, "demo", "k")) as writer:
+        with contextlib.closing(TosObjectWriter(fruitless, "demo", "k")) as writer:
             writer.write(DATA[:size])
             raise LookupError("the first error")
 
     def stacked() -> None:
         with contextlib.ExitStack() as stack:
-            stack.callback(TosObjectWriter(client, "demo", "k").close)
+            stack.callback(TosObjectWriter(fruitless, "demo", "k").close)
             raise LookupError("the first error")
 
     for save in (careless, closing, stacked):
@@ -128,8 +95,8 @@ def test_close_while_an_exception_is_in_flight(client: TosClient, size: int) -> 
             save()
 
 
-def test_close_in_a_handler_aborts_and_commit_does_not(tos: LocalTos, client: TosClient) -> None:
-    first, second = TosObjectWriter(client, "demo", "k"), TosObjectWriter(client, "demo", "other")
+def test_close_in_a_handler_aborts_and_commit_does_not(tos: LocalTos, fruitless: TosClient) -> None:
+    first, second = TosObjectWriter(fruitless, "demo", "k"), TosObjectWriter(fruitless, "demo", "other")
     try:
         raise LookupError
     except LookupError:
@@ -143,11 +110,11 @@ def test_close_in_a_handler_aborts_and_commit_does_not(tos: LocalTos, client: To
     try:
         raise LookupError
     except LookupError:
-        with TosObjectWriter(client, "demo", "other") as writer:
+        with TosObjectWriter(fruitless, "demo", "other") as writer:
             writer.write(b"with")
-        third = TosObjectWriter(client, "demo", "third")
+        third = TosObjectWriter(fruitless, "demo", "third")
         third.close()  # the exception was there when it was made
-        fourth = TosObjectWriter(client, "demo", "fourth")
+        fourth = TosObjectWriter(fruitless, "demo", "fourth")
     fourth.close()
     assert tos.get("demo", "other") == b"with"
     assert tos.keys("demo") == ["fourth", "k", "other", "third"]
@@ -155,17 +122,17 @@ def test_close_in_a_handler_aborts_and_commit_does_not(tos: LocalTos, client: To
         tos.delete("demo", key)
 
 
-def test_torch_save_of_what_cannot_be_pickled(client: TosClient) -> None:
+def test_torch_save_of_what_cannot_be_pickled(fruitless: TosClient) -> None:
     def plain() -> None:
-        with TosObjectWriter(client, "demo", "k") as writer:
+        with TosObjectWriter(fruitless, "demo", "k") as writer:
             torch.save(broken_model(), writer)
 
     def closing() -> None:
-        with contextlib.closing(TosObjectWriter(client, "demo", "k")) as writer:
+        with contextlib.closing(TosObjectWriter(fruitless, "demo", "k")) as writer:
             torch.save(broken_model(), writer)
 
     def finally_close() -> None:
-        writer = TosObjectWriter(client, "demo", "k")
+        writer = TosObjectWriter(fruitless, "demo", "k")
         try:
             torch.save(broken_model(), writer)
         finally:
@@ -176,53 +143,36 @@ def test_torch_save_of_what_cannot_be_pickled(client: TosClient) -> None:
             save()
 
 
-class Interrupted(BaseException):
-    """Raised by a signal handler, as Ctrl-C raises KeyboardInterrupt."""
-
-
-@pytest.fixture
-def interrupt() -> Iterator[Callable[[Callable[[], bool]], None]]:
-    """interrupt(condition): as soon as that holds, the main thread is interrupted once."""
-
-    def handler(number: int, frame: object) -> None:
-        raise Interrupted
-
-    threads: list[threading.Thread] = []
-
-    def start(condition: Callable[[], bool]) -> None:
-        def wait_and_send() -> None:
-            until(condition)
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
-
-        threads.append(threading.Thread(target=wait_and_send))
-        threads[-1].start()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    yield start
-    for thread in threads:
-        thread.join()
-    signal.signal(signal.SIGUSR1, before)
-
-
 @pytest.mark.parametrize("style", ["with", "closing"])
 def test_interrupted_while_torch_save_writes(
-    tos: LocalTos, client: TosClient, interrupt: Callable[[Callable[[], bool]], None], style: str
+    tos: LocalTos, fruitless: TosClient, interrupt: Interrupt, style: str
 ) -> None:
-    config = TosClientConfig(part_size=PART, shared_upload_part_tasks=1)
     silence = tos.faults.add(method="PUT", query_has="partNumber", hang="before")
-    with TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config) as narrow:
+    with make(tos, tasks=1) as narrow:
         writer = TosObjectWriter(narrow, "demo", "k")
         interrupt(lambda: silence.hits > 0)
         with pytest.raises(Interrupted), writer if style == "with" else contextlib.closing(writer):
             torch.save(big_model(), writer)
 
 
-def test_interrupted_while_the_upload_is_created(
-    tos: LocalTos, client: TosClient, interrupt: Callable[[Callable[[], bool]], None]
-) -> None:
+def test_interrupted_while_the_upload_is_created(tos: LocalTos, fruitless: TosClient, interrupt: Interrupt) -> None:
     slow = tos.faults.add(method="POST", query_has="uploads", delay_s=0.5)
     interrupt(lambda: slow.hits > 0)
-    with pytest.raises(Interrupted), TosObjectWriter(client, "demo", "k") as writer:
+    with pytest.raises(Interrupted), TosObjectWriter(fruitless, "demo", "k") as writer:
         writer.write(DATA)
     until(lambda: any(request.method == "DELETE" for request in tos.requests))
     until(lambda: tos.uploads("demo") == [])
+
+
+def test_interrupted_while_an_upload_is_created_that_cannot_be_aborted(
+    tos: LocalTos, client: TosClient, interrupt: Interrupt, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow = tos.faults.add(method="POST", query_has="uploads", delay_s=0.5)
+    refused = tos.faults.add(method="DELETE", status=403, code="AccessDenied")
+    interrupt(lambda: slow.hits > 0)
+    with pytest.raises(Interrupted), TosObjectWriter(client, "demo", "k") as writer:
+        writer.write(DATA)
+    until(lambda: "stays open" in caplog.text)
+    refused.remove()
+    ((_, upload_id),) = tos.uploads("demo")
+    client.abort_upload("demo", "k", upload_id)

@@ -4,89 +4,75 @@ import gc
 import io
 import multiprocessing
 import os
-import random
 import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable, Iterator
 
+import object_writing
 import pytest
 import torch
 import torch.utils.data
+from interruptions import until
+from object_writing import DATA, SIZES
 
 from tosnative import reaper
 from tosnative.client import TosClient
-from tosnative.config import TosClientConfig
 from tosnative.errors import TosAbortedError
 from tosnative.testing import LocalTos
+from tosnative.wire.engine import ENGINE
 from tosnative.writer import TosObjectWriter
 
-PART = 4 << 20
-DATA = random.Random(5).randbytes(5 * PART + 77)
-# Bytes written before the end: none, a little, several parts.
-SIZES = [0, 100, len(DATA)]
-
-
-@pytest.fixture(scope="module")
-def tos() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as server:
-        yield server
-
-
-@pytest.fixture
-def client(tos: LocalTos) -> Iterator[TosClient]:
-    tos.faults.clear()
-    tos.put("demo", "k", b"old")
-    tos.clear_requests()
-    config = TosClientConfig(part_size=PART)
-    with TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config) as made:
-        yield made
-        untouched(tos)
-        assert made.budget.used == 0
-
-
-def untouched(tos: LocalTos) -> None:
-    assert tos.get("demo", "k") == b"old"
-    assert tos.uploads("demo") == []
-    assert not [request for request in tos.requests if request.method == "POST" and "uploadId" in request.query]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread or process; the test's own timeout is the limit."""
-    while not condition():
-        time.sleep(0.005)
+server, tos, fruitless = object_writing.server, object_writing.tos, object_writing.fruitless
 
 
 # -- dropped
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_collected(tos: LocalTos, client: TosClient, size: int) -> None:
-    writer = TosObjectWriter(client, "demo", "k")
+def test_collected(tos: LocalTos, fruitless: TosClient, size: int) -> None:
+    writer = TosObjectWriter(fruitless, "demo", "k")
     writer.write(DATA[:size])
     del writer
     gc.collect()
     reaper.drain()
-    until(lambda: client.budget.used == 0)
+    until(lambda: fruitless.budget.used == 0 and tos.uploads("demo") == [])
 
 
-def test_collected_in_a_cycle_by_a_thread_that_holds_locks(client: TosClient) -> None:
-    writer = TosObjectWriter(client, "demo", "k")
+def test_collected_in_a_cycle_by_a_thread_that_holds_locks(tos: LocalTos, fruitless: TosClient) -> None:
+    writer = TosObjectWriter(fruitless, "demo", "k")
     writer.write(DATA)
     cycle = [writer]
     cycle.append(cycle)  # type: ignore[arg-type]
-    with client.budget._lock, reaper._busy:
+    with fruitless.budget._lock, reaper._busy, ENGINE.get()._lock:
         del writer, cycle
         gc.collect()
     reaper.drain()
-    until(lambda: client.budget.used == 0)
+    until(lambda: fruitless.budget.used == 0 and tos.uploads("demo") == [])
 
 
-def test_a_writer_that_was_never_made(client: TosClient) -> None:
+def test_collected_while_the_service_does_not_answer(tos: LocalTos, fruitless: TosClient) -> None:
+    """One upload that cannot be aborted keeps neither memory nor the others' clean-up waiting."""
+    writer = TosObjectWriter(fruitless, "demo", "hung")
+    writer.write(DATA)
+    silence = tos.faults.add(method="DELETE", key="hung", hang="before")
+    del writer
+    gc.collect()
+    until(lambda: silence.hits > 0)
+    assert fruitless.budget.used == 0
+    writer = TosObjectWriter(fruitless, "demo", "k")
+    writer.write(DATA)
+    del writer
+    gc.collect()
+    until(lambda: [key for key, _ in tos.uploads("demo")] == ["hung"])
+    tos.restart()  # ends the silence; the abort is sent again
+    tos.faults.clear()
+    until(lambda: tos.uploads("demo") == [])
+
+
+def test_a_writer_that_was_never_made(fruitless: TosClient) -> None:
     with pytest.raises(ValueError, match="size_hint"):
-        TosObjectWriter(client, "demo", "k", size_hint=-1)
+        TosObjectWriter(fruitless, "demo", "k", size_hint=-1)
     gc.collect()
 
 
@@ -129,10 +115,10 @@ def _in_child(box: list[TosObjectWriter], results: "multiprocessing.SimpleQueue[
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_a_forked_child_touches_nothing(tos: LocalTos, client: TosClient, size: int) -> None:
+def test_a_forked_child_touches_nothing(tos: LocalTos, fruitless: TosClient, size: int) -> None:
     context = multiprocessing.get_context("fork")
     results = context.SimpleQueue()
-    writer = TosObjectWriter(client, "demo", "other")
+    writer = TosObjectWriter(fruitless, "demo", "other")
     writer.write(DATA[:size])
     child = context.Process(target=_in_child, args=([writer], results))
     child.start()
@@ -201,7 +187,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_the_process_ends(tos: LocalTos, client: TosClient, ending: str, tmp_path: "os.PathLike[str]") -> None:
+def test_the_process_ends(tos: LocalTos, fruitless: TosClient, ending: str, tmp_path: "os.PathLike[str]") -> None:
     body, code = ENDINGS[ending]
     script = os.path.join(tmp_path, "script.py")
     with open(script, "w") as file:
@@ -215,7 +201,7 @@ def test_the_process_ends(tos: LocalTos, client: TosClient, ending: str, tmp_pat
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_signal_that_kills_at_once_leaves_an_upload_that_can_be_found(
-    tos: LocalTos, client: TosClient, tmp_path: "os.PathLike[str]", number: int
+    tos: LocalTos, fruitless: TosClient, tmp_path: "os.PathLike[str]", number: int
 ) -> None:
     script = os.path.join(tmp_path, "script.py")
     with open(script, "w") as file:
@@ -223,14 +209,14 @@ def test_a_signal_that_kills_at_once_leaves_an_upload_that_can_be_found(
     command = [sys.executable, script, tos.endpoint, tos.region, tos.ak, tos.sk]
     assert subprocess.run(command, timeout=50, check=False).returncode == -number
     assert tos.get("demo", "k") == b"old"
-    (left,) = client.list_uploads("demo")
+    (left,) = fruitless.list_uploads("demo")
     assert left.key == "k"
     assert left.initiated is not None
-    client.abort_upload("demo", left.key, left.upload_id)
+    fruitless.abort_upload("demo", left.key, left.upload_id)
 
 
-def test_dataloader_workers_collect_an_inherited_writer(tos: LocalTos, client: TosClient) -> None:
-    writer = TosObjectWriter(client, "demo", "other")
+def test_dataloader_workers_collect_an_inherited_writer(tos: LocalTos, fruitless: TosClient) -> None:
+    writer = TosObjectWriter(fruitless, "demo", "other")
     writer.write(DATA)
     loader = torch.utils.data.DataLoader(CollectsGarbage([writer]), num_workers=2, multiprocessing_context="fork")
     assert sorted(int(item) for item in loader) == list(range(8))
@@ -240,8 +226,8 @@ def test_dataloader_workers_collect_an_inherited_writer(tos: LocalTos, client: T
     tos.clear_requests()
 
 
-def test_a_buffered_writer_around_a_writer_commits_when_it_is_collected(tos: LocalTos, client: TosClient) -> None:
-    wrapped = io.BufferedWriter(TosObjectWriter(client, "demo", "other"))  # type: ignore[arg-type]
+def test_a_buffered_writer_around_a_writer_commits_when_it_is_collected(tos: LocalTos, fruitless: TosClient) -> None:
+    wrapped = io.BufferedWriter(TosObjectWriter(fruitless, "demo", "other"))  # type: ignore[arg-type]
     wrapped.write(b"documented")
     del wrapped
     gc.collect()

@@ -1,67 +1,30 @@
 """Commits whose answer is lost or whose waiting is interrupted: look at the key, else say that it is not known."""
 
-import os
-import random
-import signal
+import contextlib
+import socket
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+import traceback
 
+import interruptions
+import object_writing
 import pytest
+from interruptions import Interrupt, Interrupted, striking
+from object_writing import LARGE, PART, make, write
 
+from tosnative import uploads
 from tosnative.client import TosClient
-from tosnative.config import ConnectionOptions, TosClientConfig
 from tosnative.errors import (
     TosConnectionError,
     TosOutcomeUnknownError,
     TosTimeoutError,
 )
 from tosnative.testing import LocalTos
+from tosnative.wire.engine import ENGINE
 from tosnative.writer import TosObjectWriter
 
-PART = 4 << 20
-DATA = random.Random(5).randbytes(9 * PART + 77)
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as made:
-        yield made
-
-
-@pytest.fixture
-def tos(server: LocalTos) -> LocalTos:
-    server.faults.clear()
-    server.put("demo", "k", b"old")
-    server.clear_requests()
-    return server
-
-
-def make(tos: LocalTos, retries: int | None = 1, **options: float) -> TosClient:
-    connection = ConnectionOptions(**options)  # type: ignore[arg-type]
-    config = TosClientConfig(part_size=PART, max_retry_count=retries, connection=connection)
-    return TosClient(region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=config)
-
-
-@pytest.fixture
-def client(tos: LocalTos) -> Iterator[TosClient]:
-    with make(tos) as made:
-        yield made
-        assert made.budget.used == 0
-        assert tos.uploads("demo") == []
-
-
-def write(client: TosClient, data: bytes) -> TosObjectWriter:
-    with TosObjectWriter(client, "demo", "k") as writer:
-        for at in range(0, len(data), 1 << 20):
-            writer.write(data[at : at + (1 << 20)])
-    return writer
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for another thread; the test's own timeout is the limit."""
-    while not condition():
-        time.sleep(0.005)
+server, tos, client = object_writing.server, object_writing.tos, object_writing.client
+interrupt = interruptions.interrupt
 
 
 # -- what a lost answer leaves behind
@@ -94,43 +57,44 @@ def test_a_put_that_did_not_get_through(tos: LocalTos, client: TosClient) -> Non
     assert tos.get("demo", "k") == b"old"
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_put_that_is_not_answered(tos: LocalTos, client: TosClient, when: str) -> None:
+    """The service may still be at work on it, so where the key does not hold it nothing is certain."""
+    with make(tos, first_byte_timeout_s=0.3) as impatient:
+        tos.faults.add(method="PUT", hang=when)
+        if when == "after":
+            assert write(impatient, b"new").meta is not None
+        else:
+            with pytest.raises(TosOutcomeUnknownError, match="TosTimeoutError while it was committed") as caught:
+                write(impatient, b"new")
+            assert isinstance(caught.value.__cause__, TosTimeoutError)
+    assert tos.get("demo", "k") == (b"new" if when == "after" else b"old")
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_completion_that_is_not_answered(
+    tos: LocalTos, client: TosClient, monkeypatch: pytest.MonkeyPatch, gone: bool
+) -> None:
+    """Once the service has forgotten the upload, nothing can complete it; before, the last request may yet."""
+    monkeypatch.setattr(uploads, "_ABORT_WAIT_S", 0.3)
+    with make(tos, first_byte_timeout_s=0.3) as impatient:
+        tos.faults.add(method="POST", query_has="uploadId", hang="before")
+        if not gone:
+            tos.faults.add(method="DELETE", hang="before")
+        with pytest.raises(TosTimeoutError if gone else TosOutcomeUnknownError):
+            write(impatient, LARGE)
+    tos.faults.clear()
+    assert tos.get("demo", "k") == b"old"
+    for _, upload_id in tos.uploads("demo"):
+        client.abort_upload("demo", "k", upload_id)
+
+
 def test_a_part_times_out_for_ever(tos: LocalTos, client: TosClient) -> None:
     with make(tos, first_byte_timeout_s=0.3) as impatient:
         tos.faults.add(method="PUT", query_has="partNumber", hang="before")
         with pytest.raises(TosTimeoutError, match="part 1 of upload"):
-            write(impatient, DATA[: 2 * PART])
+            write(impatient, LARGE[: 2 * PART])
     assert tos.get("demo", "k") == b"old"
-
-
-class Interrupted(BaseException):
-    """Raised by a signal handler, as Ctrl-C raises KeyboardInterrupt."""
-
-
-@pytest.fixture
-def interrupt() -> Iterator[Callable[[Callable[[], bool]], None]]:
-    """interrupt(condition): as soon as that holds, the main thread is interrupted once."""
-
-    def handler(number: int, frame: object) -> None:
-        raise Interrupted
-
-    threads: list[threading.Thread] = []
-
-    def start(condition: Callable[[], bool]) -> None:
-        def wait_and_send() -> None:
-            until(condition)
-            os.kill(os.getpid(), signal.SIGUSR1)
-
-        threads.append(threading.Thread(target=wait_and_send))
-        threads[-1].start()
-
-    before = signal.signal(signal.SIGUSR1, handler)
-    yield start
-    for thread in threads:
-        thread.join()
-    signal.signal(signal.SIGUSR1, before)
-
-
-Interrupt = Callable[[Callable[[], bool]], None]
 
 
 def test_interrupted_in_a_put_that_was_carried_out(tos: LocalTos, client: TosClient, interrupt: Interrupt) -> None:
@@ -145,34 +109,78 @@ def test_interrupted_in_a_put_that_was_carried_out(tos: LocalTos, client: TosCli
     assert writer.commit() == writer.meta
 
 
-def test_interrupted_in_a_put_that_was_not(tos: LocalTos, client: TosClient, interrupt: Interrupt) -> None:
+@pytest.mark.parametrize(
+    "raised", [KeyboardInterrupt(), SystemExit(15), Interrupted(), RuntimeError("from a handler")], ids=repr
+)
+def test_interrupted_in_a_put_whose_outcome_is_open(tos: LocalTos, client: TosClient, raised: BaseException) -> None:
+    """The interruption stays what it is, for whoever catches KeyboardInterrupt; what is not known comes with it."""
     silence = tos.faults.add(method="PUT", hang="before")
     writer = TosObjectWriter(client, "demo", "k")
     writer.write(b"new")
-    interrupt(lambda: silence.hits > 0)
-    with pytest.raises(TosOutcomeUnknownError, match="not known") as caught:
-        writer.close()
-    assert isinstance(caught.value.__cause__, Interrupted)
+    with contextlib.contextmanager(striking)(raised) as strike:
+        strike(lambda: silence.hits > 0)
+        with pytest.raises(type(raised)) as caught:
+            writer.close()
+    assert caught.value is raised
+    assert isinstance(raised.__cause__, TosOutcomeUnknownError)
+    assert raised.__cause__.__cause__ is raised.__cause__.__context__ is None
+    shown = "".join(traceback.format_exception(raised))
+    assert "PUT tos://demo/k: whether the object was written is not known" in shown
+    assert sys.version_info < (3, 11) or "look at the key" in raised.__notes__[0]
+    for again in (writer.close, writer.commit, lambda: writer.write(b"more")):
+        with pytest.raises(type(raised)) as caught:
+            again()
+        assert caught.value is raised
     assert tos.get("demo", "k") == b"old"
+
+
+def test_interrupted_while_nothing_can_be_sent(tos: LocalTos, interrupt: Interrupt) -> None:
+    """Nothing to be looked at, and nothing unknown."""
+    with socket.socket() as deaf:
+        deaf.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        client = TosClient(region=tos.region, endpoint=endpoint, cred=tos.cred)
+        writer = TosObjectWriter(client, "demo", "k")
+        writer.write(b"new")
+        interrupt(lambda: client._target("demo").origin in ENGINE.get()._loop.pools)
+        with pytest.raises(Interrupted) as caught:
+            writer.close()
+    assert caught.value.__cause__ is None
+
+
+def test_interrupted_again_while_the_key_is_looked_at(tos: LocalTos, client: TosClient, interrupt: Interrupt) -> None:
+    silence, blind = tos.faults.add(method="PUT", hang="before"), tos.faults.add(method="HEAD", hang="before")
+    writer = TosObjectWriter(client, "demo", "k")
+    writer.write(b"new")
+    interrupt(lambda: silence.hits > 0)
+    interrupt(lambda: blind.hits > 0)
+    with pytest.raises(Interrupted) as caught:
+        writer.close()
+    assert "looking at the key was interrupted" in str(caught.value.__cause__)
+    tos.faults.clear()
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_interrupted_while_completing(tos: LocalTos, client: TosClient, interrupt: Interrupt, when: str) -> None:
     silence = tos.faults.add(method="POST", query_has="uploadId", hang=when)
     writer = TosObjectWriter(client, "demo", "k")
-    writer.write(DATA)
-    interrupt(lambda: silence.hits > 0 and (when == "before" or tos.get("demo", "k") == DATA))
-    with pytest.raises(Interrupted):
+    writer.write(LARGE)
+    interrupt(lambda: silence.hits > 0 and (when == "before" or tos.get("demo", "k") == LARGE))
+    with pytest.raises(Interrupted) as caught:
         writer.close()
+    assert caught.value.__cause__ is None  # the upload is gone, and the key was looked at: nothing is unknown
+    if sys.version_info >= (3, 11):
+        known = "was not" if when == "before" else "had been"
+        assert caught.value.__notes__ == [f"tos://demo/k {known} written when this interrupted"]
     assert writer.closed
     assert (writer.meta is not None) == (when == "after")
-    assert tos.get("demo", "k") == (DATA if when == "after" else b"old")
+    assert tos.get("demo", "k") == (LARGE if when == "after" else b"old")
 
 
 def test_interrupted_while_the_last_parts_are_sent(tos: LocalTos, client: TosClient, interrupt: Interrupt) -> None:
     silence = tos.faults.add(method="PUT", query_has="partNumber", skip=3, hang="before")
     writer = TosObjectWriter(client, "demo", "k")
-    writer.write(DATA)
+    writer.write(LARGE)
     closing = threading.Event()
     interrupt(lambda: closing.is_set() and silence.hits > 0)
     with pytest.raises(Interrupted):

@@ -12,6 +12,7 @@ import multiprocessing.process
 import multiprocessing.util
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -24,6 +25,7 @@ _EXIT_WAIT_S = 30.0
 _jobs: deque[Callable[[], object]] = deque()
 _running = False  # a thread drains the deque; two at once would be harmless
 _busy = _thread.allocate_lock()  # held while jobs are done, so that exit can wait for them
+_waited_for: set[threading.Event] = set()  # what `within` has begun; exit waits for it too
 
 
 class Closing(Protocol):
@@ -53,19 +55,32 @@ def later(owner_pid: int, job: Callable[[], object]) -> None:
 
 
 def within(seconds: float, job: Callable[[], object]) -> bool:
-    """Have `job` done by another thread and wait for at most `seconds`; it goes on after that. Returns whether it is done."""
+    """Have `job` done by a thread of its own and wait for at most `seconds`; it goes on after that. Returns whether it is done.
+
+    Not behind what `later` was given: that may hang for as long as the service does.
+    """
     done = threading.Event()
 
     def do() -> None:
         try:
-            job()
+            _try(job)
         finally:
+            _waited_for.discard(done)
             done.set()
 
-    later(os.getpid(), do)
-    if not _running:
-        drain()
+    _waited_for.add(done)
+    try:
+        _thread.start_new_thread(do, ())
+    except RuntimeError:  # as above
+        do()
     return done.wait(seconds)
+
+
+def _try(job: Callable[[], object]) -> None:
+    try:
+        job()
+    except Exception as error:  # noqa: BLE001 - one failure must not keep the others from being done
+        logging.getLogger("tosnative").warning("clean-up failed: %s", error)
 
 
 def _drain_all() -> None:
@@ -86,10 +101,7 @@ def drain() -> None:
                 job = _jobs.popleft()
             except IndexError:
                 return
-            try:
-                job()
-            except Exception as error:  # noqa: BLE001 - one failure must not keep the others from being done
-                logging.getLogger("tosnative").warning("clean-up failed: %s", error)
+            _try(job)
     finally:
         _busy.release()
 
@@ -119,11 +131,15 @@ def _at_exit(pid: int) -> None:
         except Exception as error:  # noqa: BLE001 - every open item gets its turn
             logging.getLogger("tosnative").warning("at exit: %s", error)
     drain()
+    until = time.monotonic() + _EXIT_WAIT_S
+    for done in list(_waited_for):
+        done.wait(max(0.0, until - time.monotonic()))
 
 
 def _in_child() -> None:
     global _running, _busy
     _jobs.clear()
+    _waited_for.clear()
     _open.clear()
     _running, _busy = False, _thread.allocate_lock()
 

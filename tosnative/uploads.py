@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import tosnative.crc64 as crc64_
 import tosnative.reaper as reaper
 from tosnative.buffers import allocate
+from tosnative.creation import Creation
 from tosnative.errors import TosException
 from tosnative.meta import TosObjectMeta
 from tosnative.parts import MAX_PARTS, PartPlan
@@ -28,6 +28,8 @@ _IN_FLIGHT = 16
 _BUDGET_SHARE = 2
 # How long giving up waits for the service to forget the upload; after that it goes on in another thread.
 _ABORT_WAIT_S = 10.0
+# The same for writers that were dropped: other clean-up waits behind it.
+_DROPPED_WAIT_S = 1.0
 
 
 class _Flying(NamedTuple):
@@ -38,48 +40,6 @@ class _Flying(NamedTuple):
     crc64: int | None
     buffer: memoryview
     upload: Upload
-
-
-class _Creation:
-    """The creation of a multipart upload, which is finished, and undone, even when nobody waits for it any more."""
-
-    def __init__(
-        self, client: TosClient, bucket: str, key: str, content_type: str | None, forbid_overwrite: bool
-    ) -> None:
-        self._client, self._bucket, self._key = client, bucket, key
-        self._options = {"content_type": content_type, "forbid_overwrite": forbid_overwrite}
-        self._done = threading.Event()
-        self._left_alone = False
-        self._id: str | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._create, name="tosnative-create-upload", daemon=True)
-
-    def wait(self) -> str:
-        try:
-            self._thread.start()
-        except RuntimeError:  # no threads any more: the interpreter is ending
-            self._create()
-        while not self._done.wait(1.0):
-            pass  # an untimed wait does not notice a signal that came just before it
-        if self._error is not None:
-            raise self._error
-        assert self._id is not None
-        return self._id
-
-    def leave_alone(self) -> str | None:
-        """The id, if it is there already; otherwise the upload will be aborted as soon as it is. Exit waits for that."""
-        self._left_alone = True
-        reaper.later(os.getpid(), lambda: self._thread.join(_ABORT_WAIT_S))
-        return self._id
-
-    def _create(self) -> None:
-        try:
-            self._id = self._client.create_upload(self._bucket, self._key, **self._options)  # type: ignore[arg-type]
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
-            self._error = error
-        self._done.set()
-        if self._left_alone and self._id is not None:
-            self._client.abort_upload(self._bucket, self._key, self._id)
 
 
 class ObjectUpload:
@@ -118,6 +78,9 @@ class ObjectUpload:
         self._done: list[tuple[int, str, int | None, int]] = []  # (number, ETag, CRC64, size)
         self._pid = os.getpid()
         self._aborting = False
+        self._creation: Creation | None = None  # under way
+        self._whole: Upload | None = None  # a PUT of all
+        self._completing = False
 
     # -- parts
 
@@ -191,14 +154,15 @@ class ObjectUpload:
         """Send the object as one PUT, and wait. Raises: TosException."""
         data = buffer[:size] if buffer is not None else memoryview(b"")
         self.crc64 = crc = crc64_.update(data) if self.check else None
-        upload = self.client.put(
+        self._whole = upload = self.client.put(
             self.bucket,
             self.key,
             data,
             crc64=crc,
             content_type=self._content_type,
             forbid_overwrite=self._forbid_overwrite,
-        ).wait()
+        )
+        upload.wait()
         return TosObjectMeta(self.bucket, self.key, size, upload.etag, crc if self.check else upload.crc64)
 
     def finish_parts(self) -> None:
@@ -216,6 +180,7 @@ class ObjectUpload:
     def complete(self) -> TosObjectMeta:
         """Make the parts the object. Raises: TosException; TosOutcomeUnknownError where that cannot be told."""
         assert self.upload_id is not None
+        self._completing = True
         meta = self.client.complete_upload(
             self.bucket,
             self.key,
@@ -228,15 +193,25 @@ class ObjectUpload:
         size = sum(size for _, _, _, size in self._done)
         return TosObjectMeta(self.bucket, self.key, size, meta.etag, meta.crc64 if self.crc64 is None else self.crc64)
 
+    @property
+    def asked_to_commit(self) -> bool:
+        """Whether the request that makes the object visible may have left this process."""
+        whole = self._whole
+        return self._completing or (whole is not None and whole.credentials is not None)  # they are got at each send
+
     def _begin(self) -> None:
         """Create the upload in another thread: an interruption must not lose the id of one that the service has created."""
+        self._creation = created = Creation(
+            self.client, self.bucket, self.key, self._content_type, self._forbid_overwrite
+        )
         reaper.watch(self)
-        created = _Creation(self.client, self.bucket, self.key, self._content_type, self._forbid_overwrite)
         try:
             self.upload_id = created.wait()
         except BaseException:
             self.upload_id = created.leave_alone()
             raise
+        finally:
+            self._creation = None
 
     # -- its end
 
@@ -279,7 +254,14 @@ class ObjectUpload:
     def give_up_dropped(self) -> None:
         """For a writer that was collected without close(); in the reaper's thread."""
         _LOG.warning("%s: its writer was dropped without close(); aborting", format_uri(self.bucket, self.key))
-        self.abort()
+        try:
+            self.release()
+        finally:
+            reaper.within(_DROPPED_WAIT_S, self.abort)
 
     def abort_at_exit(self) -> None:
+        """Also what a daemon thread is creating at this moment: that thread will not live to abort it."""
+        creation = self._creation
+        if creation is not None and self._pid == os.getpid():
+            self.upload_id = creation.leave_alone() or self.upload_id
         self.give_up()

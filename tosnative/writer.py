@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import tosnative.reaper as reaper
 from tosnative.buffers import as_bytes, copy
-from tosnative.errors import TosAbortedError, TosError, TosException, TosOutcomeUnknownError
+from tosnative.errors import TosAbortedError, TosError, TosException
 from tosnative.meta import TosObjectMeta
-from tosnative.outcome import find_outcome, may_have_succeeded
+from tosnative.outcome import add_note, is_over, may_have_succeeded, settle
 from tosnative.parts import plan_parts
 from tosnative.uploads import ObjectUpload
 from tosnative.uri import check_key, format_uri
@@ -160,7 +160,10 @@ class TosObjectWriter(io.BufferedIOBase):
 
         While an exception is in flight that was not when the writer was made, it aborts and raises that exception: torch.save
         finishes its file even when pickling fails, and a `finally: writer.close()` would publish it. commit() commits then.
-        Raises: TosException; TosOutcomeUnknownError where a lost answer or an interruption leaves open whether it was committed.
+        Raises: TosException; TosOutcomeUnknownError where a lost answer leaves open whether it was committed.
+        An interruption (KeyboardInterrupt, whatever a signal's handler raises) stays what it is. Where it came while the
+        service was committing, the key is looked at first: `meta` is set where the object is there, and where that cannot be
+        told the interruption's __cause__ is a TosOutcomeUnknownError.
         """
         if self._state == "committed" or self._state == "aborted":
             return
@@ -169,10 +172,9 @@ class TosObjectWriter(io.BufferedIOBase):
         flying = sys.exc_info()[1]
         if flying is not None and flying is not self._in_flight_before:
             self._give_up("aborted")
-            if hasattr(flying, "add_note"):  # since Python 3.11
-                flying.add_note(
-                    f"{self.name} was not written: this exception was in flight at close(); commit() would commit"
-                )
+            add_note(
+                flying, f"{self.name} was not written: this exception was in flight at close(); commit() would commit"
+            )
             raise flying
         self._commit()
 
@@ -221,37 +223,36 @@ class TosObjectWriter(io.BufferedIOBase):
 
     def _commit(self) -> None:
         upload = self._upload
-        committing = upload.upload_id is None
+        single = upload.upload_id is None
         try:
-            if committing:
+            if single:
                 meta = upload.put(self._buffer, self._used)
             else:
                 assert self._buffer is not None
                 upload.send(self._buffer, self._used)
                 upload.finish_parts()
-                committing = True
                 meta = upload.complete()
         except BaseException as error:
-            single = upload.upload_id is None
-            self._fail(error)  # a multipart upload is gone after this, or completed
+            asked = upload.asked_to_commit
+            self._fail(error)
             self._state = "failed"
-            if not (committing and may_have_succeeded(error)):
+            if not (asked and may_have_succeeded(error)):
                 raise
-            meta = self._look(error, single)
-            if not isinstance(error, Exception):
-                self._succeeded(meta)
-                raise  # committed all the same, but the interruption has to go on
-        self._succeeded(meta)
+            # A multipart upload that the service has forgotten cannot be completed any more.
+            self._look(error, over=is_over(error) or (not single and upload.upload_id is None))
+        else:
+            self._succeeded(meta)
 
-    def _look(self, error: BaseException, single: bool) -> TosObjectMeta:
+    def _look(self, error: BaseException, over: bool) -> None:
+        """Return where the commit that ended in `error` was carried out nevertheless; an interruption goes on in any case."""
         written = TosObjectMeta(self.bucket, self.key, self._written, None, self._upload.crc64)
-        # An interrupted PUT may have been received whole, and the service be at work on it.
-        settled = isinstance(error, Exception) or not single
-        try:
-            return find_outcome(self._upload.client, written, error, settled=settled)
-        except TosOutcomeUnknownError as unknown:
-            self._failure = unknown
-            raise
+        meta, goes_on = settle(self._upload.client, written, error, over)
+        if meta is not None:
+            self._succeeded(meta)
+        else:
+            self._failure = goes_on
+        if goes_on is not None:
+            raise goes_on
 
     def _succeeded(self, meta: TosObjectMeta) -> None:
         self._meta, self._failure = meta, None
