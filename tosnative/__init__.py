@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         SdkCredentials,
     )
     from tosnative.datasets import TosIterableDataset, TosMapDataset
+    from tosnative.dcp import TosStorageReader, TosStorageWriter
     from tosnative.errors import (
         TosAbortedError,
         TosAccessError,
@@ -70,6 +71,8 @@ __all__ = [
     "TosObjectReader",
     "TosObjectWriter",
     "TosOutcomeUnknownError",
+    "TosStorageReader",
+    "TosStorageWriter",
     "TosTimeoutError",
     "TosUnavailableError",
     "get_metrics",
@@ -90,6 +93,8 @@ _MODULES = {
     "TosObjectMeta": "meta",
     "TosObjectReader": "reader",
     "TosObjectWriter": "writer",
+    "TosStorageReader": "dcp",
+    "TosStorageWriter": "dcp",
     "init_log": "logs",
     "init_logs": "logs",
     "get_metrics": "metrics",
