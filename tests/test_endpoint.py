@@ -119,6 +119,7 @@ def test_endpoints_that_work(text: str, region: str | None, url: str, found: str
         ("http://127.0.0.1:9000", "http://ak:sk@host", "no region's name"),
         (None, None, "TOS_ENDPOINT"),
         (None, "a b", "no region's name"),
+        (None, "s3-cn-beijing", "speaks the S3 protocol"),
     ],
 )
 def test_endpoints_that_are_one_clear_value_error(text: str | None, region: str | None, what: str) -> None:

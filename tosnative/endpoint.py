@@ -55,7 +55,7 @@ def endpoint_of_region(region: str) -> Endpoint:
     Raises: ValueError where that is no region's name.
     """
     _check_region(region)
-    return Endpoint("https", f"tos-{region.lower()}.volces.com", 443, region.lower(), by_address=False)
+    return parse_endpoint(f"https://tos-{region.lower()}.volces.com")
 
 
 def parse_endpoint(text: str, region: str | None = None) -> Endpoint:
