@@ -173,6 +173,7 @@ class FileCredentials(CredentialProvider):
     """A file that somebody rotates (see `read_credentials_file` for its forms); read again when it changes."""
 
     _LOOK_EVERY_S = 5.0
+    _HALF_WRITTEN_S = (0.05, 0.2, 0.75)
 
     def __init__(self, path: str | os.PathLike[str], profile: str = "default") -> None:
         self._path, self._profile = os.fspath(path), profile
@@ -200,7 +201,14 @@ class FileCredentials(CredentialProvider):
         return found
 
     def rejected(self, stale: Credentials) -> bool:
-        self._look()
+        for pause_s in self._HALF_WRITTEN_S:
+            try:
+                self._look()
+                break
+            except (OSError, ValueError):
+                time.sleep(pause_s)  # somebody may be writing it at this very moment
+        else:
+            self._look()
         return self._fixed != stale
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -219,13 +227,24 @@ class SdkCredentials(RefreshingCredentials):
 
     def __init__(self, provider: Any) -> None:
         self._source = provider
-        self._provider: Any = None
         super().__init__(self._ask)
 
+    def _start(self) -> None:
+        super()._start()
+        # Made anew in a forked child where that is possible, as a lock of the old one may have been held.
+        self._provider: Any = None
+
+    def rejected(self, stale: Credentials) -> bool:
+        # Before it expires a provider of the SDK gives what it has; a new one has nothing.
+        self._provider = None
+        return super().rejected(stale)
+
     def _ask(self) -> Credentials:
-        if self._provider is None:
-            self._provider = self._source if hasattr(self._source, "get_credentials") else self._source()
-        found = self._provider.get_credentials()
+        provider = self._provider
+        if provider is None:
+            provider = self._source if hasattr(self._source, "get_credentials") else self._source()
+            self._provider = provider
+        found = provider.get_credentials()
         return Credentials(
             found.get_ak(),
             found.get_sk(),
