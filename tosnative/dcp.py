@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import re
 import uuid
 from concurrent.futures import Future as AsyncResult
 from concurrent.futures import wait as wait_for
@@ -29,20 +28,18 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from tosnative.dcp_items import StorageInfo, crc64_of, write_item
+from tosnative.dcp_place import CheckpointPlace
 from tosnative.dcp_reads import fetch_reads, plan_read
 from tosnative.errors import (
     TosChangedError,
-    TosError,
     TosException,
     TosExistsError,
     TosIntegrityError,
     TosNotFoundError,
 )
-from tosnative.listing import list_objects
 from tosnative.logs import LOG
-from tosnative.options import ConnectionKeywords, make_client
+from tosnative.options import ConnectionKeywords
 from tosnative.reader import TosObjectReader
-from tosnative.uri import check_key, format_uri, parse_uri
 from tosnative.version import ObjectVersion
 from tosnative.writer import TosObjectWriter
 
@@ -53,52 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["TosStorageReader", "TosStorageWriter"]
 
 _METADATA = ".metadata"
-_SHARD = re.compile(r"__\d+_[^/]*\.distcp")
-
-
-class _Checkpoint:
-    """Where a checkpoint is, and the client for it."""
-
-    def __init__(self, url: str | os.PathLike[str], connection: ConnectionKeywords) -> None:
-        unknown = connection.keys() - ConnectionKeywords.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{type(self).__name__} got unexpected keyword arguments {sorted(unknown)}")
-        self._bucket, self._prefix = _locate(url)
-        self._client = make_client(connection)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.checkpoint_id})"
-
-    @property
-    def checkpoint_id(self) -> str:
-        """tos://bucket/prefix/."""
-        return format_uri(self._bucket, self._prefix)
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: str | os.PathLike[str]) -> bool:
-        """Whether it is a tos:// URL with a prefix."""
-        try:
-            return "://" in os.fspath(checkpoint_id) and bool(_locate(checkpoint_id))
-        except ValueError:
-            return False
-
-    def _move(self, checkpoint_id: str | os.PathLike[str] | None) -> None:
-        if checkpoint_id is not None:
-            self._bucket, self._prefix = _locate(checkpoint_id)
-
-    def _key(self, name: str) -> str:
-        return self._prefix + name
-
-    def _error(self, kind: type[TosException], text: str, **facts: Any) -> TosException:
-        return kind(TosError(text, bucket=self._bucket, key=self._prefix, **facts))
-
-
-def _locate(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """(bucket, prefix with a slash at its end). Raises: ValueError for another scheme, or a bucket without a prefix."""
-    bucket, key = parse_uri(os.fspath(url))
-    if not key.strip("/"):
-        raise ValueError(f"{url!r} names a bucket; a checkpoint needs a prefix of its own: tos://bucket/prefix/")
-    return bucket, check_key(bucket, key.rstrip("/")) + "/"
 
 
 class _Saving(AsyncResult[Metadata]):
@@ -128,7 +79,7 @@ class _Saving(AsyncResult[Metadata]):
             self.set_exception(error)
 
 
-class TosStorageWriter(_Checkpoint, StorageWriter):
+class TosStorageWriter(CheckpointPlace, StorageWriter):
     """The storage_writer of torch.distributed.checkpoint.save and async_save. Every rank makes one. Pickles.
 
     url: tos://bucket/prefix/ of the checkpoint; the checkpoint_id of a save replaces it. overwrite=False: a save where a
@@ -251,15 +202,6 @@ class TosStorageWriter(_Checkpoint, StorageWriter):
     def storage_meta(self) -> StorageMeta:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._save_id)
 
-    def _shards(self) -> dict[str, int | None]:
-        """The size of each shard that is under the prefix, of whatever save."""
-        found = {}
-        for meta in list_objects(self._client, self._bucket, self._prefix, delimiter="/"):
-            name = meta.key[len(self._prefix) :]
-            if _SHARD.fullmatch(name):
-                found[name] = meta.size
-        return found
-
     def _check_shards(self, written: dict[MetadataIndex, StorageInfo], found: dict[str, int | None]) -> None:
         """What is committed must be there: another save to the same checkpoint would take these shards for stale ones."""
         sizes: dict[str, int] = {}
@@ -292,7 +234,7 @@ def _size_of(plan: SavePlan) -> int:
     return total
 
 
-class TosStorageReader(_Checkpoint, StorageReader):
+class TosStorageReader(CheckpointPlace, StorageReader):
     """The storage_reader of torch.distributed.checkpoint.load. Every rank makes one. Pickles.
 
     url: tos://bucket/prefix/ of the checkpoint; the checkpoint_id of a load replaces it. connection: as for TosStorageWriter.
