@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 import tosnative.reaper as reaper
-from tosnative.buffers import Room, copy
+from tosnative.buffers import Room, copy, want_huge_pages
 from tosnative.config import ReaderType
 from tosnative.errors import TosIntegrityError
 from tosnative.fills import DirectFill, Fill, RangedFill
@@ -227,6 +227,7 @@ class ObjectContent(io.BufferedIOBase):
     def _fill_from(self, at: int, view: memoryview) -> int:
         if not len(view):
             return 0
+        want_huge_pages(view)
         version = self._version
         if not version.pinned:
             if len(view) >= version.client.config.part_size and self._first is None and not self._fits():

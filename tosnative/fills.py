@@ -17,7 +17,7 @@ from tosnative.version import ObjectVersion
 if TYPE_CHECKING:
     from tosnative.client import Download
 
-__all__ = ["STRAIGHT_IN_FLIGHT", "DirectFill", "Fill", "RangedFill", "cancel_all", "fetch"]
+__all__ = ["STRAIGHT_IN_FLIGHT", "DirectFill", "Fill", "RangedFill", "cancel_all", "fetch", "piece_size"]
 
 _MIB = 1 << 20
 # A read that goes straight into the caller's memory is split into this many ranges, if they are of at least 1 MiB.
@@ -81,7 +81,7 @@ def fetch(version: ObjectVersion, start: int, stop: int, into: memoryview, piece
         raise
 
 
-def _piece(version: ObjectVersion, size: int) -> int:
+def piece_size(version: ObjectVersion, size: int) -> int:
     """The size of the ranges that a read of `size` bytes is split into."""
     return min(version.client.config.part_size, max(_MIB, -(-size // _SPLIT)))
 
@@ -114,7 +114,7 @@ class DirectFill:
             copy(into, piece)
             done = len(piece)
         if at + done < stop:
-            fetch(self._version, at + done, stop, into[done : stop - at], _piece(self._version, stop - at - done))
+            fetch(self._version, at + done, stop, into[done : stop - at], piece_size(self._version, stop - at - done))
         return stop - at
 
     def release(self) -> None:
@@ -154,7 +154,7 @@ class RangedFill:
             done = len(held)
         rest = stop - at - done
         if rest >= self._size:
-            fetch(self._version, at + done, stop, into[done : stop - at], _piece(self._version, rest))
+            fetch(self._version, at + done, stop, into[done : stop - at], piece_size(self._version, rest))
         elif rest:
             self._load(at + done, rest)
             begin = at + done - self._start
@@ -178,7 +178,7 @@ class RangedFill:
             self._buffer = allocate(self._size)
         self._start = self._stop = 0
         self._held = self._buffer
-        fetch(self._version, start, stop, self._held[: stop - start], _piece(self._version, stop - start))
+        fetch(self._version, start, stop, self._held[: stop - start], piece_size(self._version, stop - start))
         self._start, self._stop = start, stop
 
     def release(self) -> None:

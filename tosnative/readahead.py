@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 from tosnative.buffers import BIG, allocate, copy
-from tosnative.fills import STRAIGHT_IN_FLIGHT, cancel_all
+from tosnative.fills import STRAIGHT_IN_FLIGHT, cancel_all, piece_size
+from tosnative.pace import LARGE, Pace
 from tosnative.version import ObjectVersion
 
 if TYPE_CHECKING:
@@ -62,6 +64,7 @@ class SequentialFill:
     - A part that was read to its end is dropped when the next one was; parts that were not (the end of a zip file, which
       torch.load reads first) stay until room is needed. Held or in flight are at most window + 3 parts.
     - Whole cells that a read asks for and nobody has asked for yet are received into the caller's memory.
+    - Large reads go straight into the caller's memory, and nothing is asked for ahead, while that is faster; see `Pace`.
     """
 
     def __init__(self, version: ObjectVersion) -> None:
@@ -78,6 +81,8 @@ class SequentialFill:
         self._run = 0  # bytes read without a jump
         self._look_at = 0  # the position from which on another look at what is ahead is due
         self._clock = 0
+        self._pace = Pace()
+        self._left_at: float | None = None  # when the last large read returned
 
     # -- the interface
 
@@ -108,8 +113,24 @@ class SequentialFill:
             self._passed(part, at, stop)
         else:
             self._moved(at, stop)
-            self._gather(at, stop, into)
+            if stop - at < LARGE:
+                self._gather(at, stop, into, None)
+            else:
+                self._read_large(at, stop, into)
         return stop - at
+
+    def _read_large(self, at: int, stop: int, into: memoryview) -> None:
+        pace, began = self._pace, self._left_at
+        if pace.straight and any(cell in self._parts for cell in range(at // self._size, -(-stop // self._size))):
+            pace.read_ahead()  # for the small reads in between
+        if not pace.straight:
+            self._gather(at, stop, into, None)
+            return
+        if began is None:
+            began = time.perf_counter()
+        self._gather(at, stop, into, piece_size(self._version, stop - at))
+        self._left_at = time.perf_counter()
+        pace.went_straight(stop - at, self._left_at - began)
 
     def release(self) -> None:
         parts, self._parts = list(self._parts.values()), {}
@@ -228,19 +249,22 @@ class SequentialFill:
 
     # -- reads that need more than what is held
 
-    def _gather(self, at: int, stop: int, into: memoryview) -> None:
-        """Fill `into` with [at, stop): what nobody asked for yet in parallel, what is ahead when it has come."""
+    def _gather(self, at: int, stop: int, into: memoryview, straight: int | None) -> None:
+        """Fill `into` with [at, stop): what nobody asked for yet in parallel, what is ahead when it has come.
+
+        straight: in ranges of so many bytes, and ask for nothing ahead.
+        """
         pieces: deque[_Piece] = deque()
         pos = at
         try:
             while pos < stop or pieces:
                 batch: list[Download] = []
                 while pos < stop and len(pieces) < self._pieces:
-                    pieces.append(self._plan(pos, stop, into[pos - at :], batch))
+                    pieces.append(self._plan(pos, stop, into[pos - at :], batch, straight))
                     pos = pieces[-1].stop
                 if batch:
                     self._version.client.submit(batch)
-                if pos >= stop:
+                if pos >= stop and straight is None:
                     self._read_ahead(stop)
                 self._take(pieces[0], into[pieces[0].start - at :])
                 pieces.popleft()
@@ -251,7 +275,7 @@ class SequentialFill:
             cancel_all([piece.straight for piece in pieces if piece.straight is not None])
             raise
 
-    def _plan(self, pos: int, stop: int, into: memoryview, batch: list[Download]) -> _Piece:
+    def _plan(self, pos: int, stop: int, into: memoryview, batch: list[Download], most: int | None) -> _Piece:
         cell = pos // self._size
         end = self._end_of(cell)
         part = self._parts.get(cell)
@@ -259,7 +283,9 @@ class SequentialFill:
             self._drop(cell)  # failed before anybody wanted it: this read has a deadline of its own
             part = None
         if part is None:
-            if stop >= end and (end - pos >= BIG or end - pos >= self._size):
+            if most is not None:
+                end = min(stop, pos + most)  # no part that is held or under way lies here
+            if most is not None or (stop >= end and (end - pos >= BIG or end - pos >= self._size)):
                 straight = self._version.range(pos, end, into[: end - pos])
                 batch.append(straight)
                 return _Piece(pos, end, None, straight)
