@@ -2,7 +2,6 @@
 
 import gc
 import multiprocessing
-import os
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 from dataset_objects import Sample, as_is, asked, connection, content, fill, key_and_bytes, key_only
+from descriptors import open_files
 from torch.utils.data import DataLoader, Subset
 
 from tosnative.datasets import TosIterableDataset, TosMapDataset
@@ -202,10 +202,10 @@ def test_no_descriptor_is_left(tos: LocalTos) -> None:
         gc.collect()
 
     use()
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(3):
         use()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,7 @@ import os
 import pickle
 
 import pytest
+from descriptors import open_files
 
 from tosnative.position import SkipCounter
 from tosnative.shared import SharedNumbers, unnamed_file
@@ -40,11 +41,11 @@ def test_pickled_otherwise_it_is_a_copy() -> None:
 
 
 def test_no_descriptor_is_left() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     for _ in range(50):
         SharedNumbers(1)
         os.close(unnamed_file())
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_without_memfd_a_deleted_file_serves(monkeypatch: pytest.MonkeyPatch) -> None:
