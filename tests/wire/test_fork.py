@@ -127,6 +127,27 @@ def test_a_fork_from_another_thread(client: TosClient) -> None:
     assert results == [True] * 8
 
 
+def test_threads_that_fork_at_the_same_moment(client: TosClient) -> None:
+    """What one has stopped for its fork is not started again, nor forgotten, by the other's that ends first."""
+    for _ in range(15):
+        batch = [client.download("test", key) for key in BODIES]
+        client.submit(batch)
+        start = threading.Barrier(3)
+        results: list[bool] = []
+
+        def run(start: threading.Barrier = start, results: list[bool] = results) -> None:
+            start.wait()
+            results.append(ended_well(child(lambda: client.get("test", "k5").wait().getvalue() == BODIES["k5"])))
+
+        threads = [threading.Thread(target=run) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert results == [True] * 3
+        assert all(download.wait().getvalue() == BODIES[download.key] for download in batch)
+
+
 def test_forks_while_other_threads_submit_wait_and_cancel(client: TosClient) -> None:
     stop = threading.Event()
     wrong: list[str] = []

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 
-from tosnative.wire.process import PerProcess
+from tosnative.wire.process import ForkTurn, PerProcess
 
 
 def test_many_threads_make_it_once() -> None:
@@ -54,3 +54,32 @@ def test_a_forked_child_has_its_own_and_can_tell_the_parent_s() -> None:
     assert value.get() == parent
     value.drop()
     assert value.peek() is None
+
+
+def test_one_thread_forks_at_a_time() -> None:
+    turn, steps = ForkTurn(), []
+    begun = threading.Event()
+
+    def other() -> None:
+        begun.set()
+        turn.take()
+        steps.append("other")
+        turn.give()
+
+    turn.take()
+    turn.take()  # a signal's handler forks while this thread is about to
+    turn.give()
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert begun.wait(10)
+    time.sleep(0.02)
+    steps.append("first")
+    turn.give()
+    thread.join()
+    assert steps == ["first", "other"]
+    turn.give()  # without a turn: nothing
+    turn.take()
+    turn.renew()  # as in a child
+    turn.give()
+    turn.take()
+    turn.give()

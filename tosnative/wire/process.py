@@ -1,4 +1,7 @@
-"""One lazily made resource per process: a forked child gets its own, and what the parent made stays the parent's."""
+"""One lazily made resource per process: a forked child gets its own, and what the parent made stays the parent's.
+
+And one fork at a time.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-__all__ = ["PerProcess"]
+__all__ = ["ForkTurn", "PerProcess"]
 
 T = TypeVar("T")
+# Past this a fork does not wait for another thread's; each takes a few seconds at most.
+_TURN_WAIT_S = 30.0
 _lock = threading.RLock()  # guards every PerProcess of this process; making one may make another
 
 
@@ -50,3 +55,26 @@ class PerProcess(Generic[T]):
     def drop(self) -> None:
         """Forget the value, so that the next `get` makes another."""
         self._value = None
+
+
+class ForkTurn:
+    """Lets one thread fork at a time: what one has stopped for its fork must not be started by another whose fork ends first.
+
+    take() before a fork, give() after it in the parent, renew() in the child. A signal's handler may fork in between.
+    """
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self._lock = threading.RLock()
+        self._of_thread = threading.local()
+
+    def take(self) -> None:
+        got = self._lock.acquire(timeout=_TURN_WAIT_S)
+        self._of_thread.got = [*getattr(self._of_thread, "got", ()), got]
+
+    def give(self) -> None:
+        got: list[bool] = getattr(self._of_thread, "got", [])
+        if got and got.pop():
+            self._lock.release()
