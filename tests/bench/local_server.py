@@ -2,8 +2,9 @@
 
     python local_server.py '{"contents": {...}, "kind": "near", "certificate": null}'
 
-kind: "near" answers at once; "far" after 20 ms, at 100 MB/s on each connection, as object storage does; "stalls" is far
-and takes 1 s for one request in a hundred; "listing" holds only the bucket that is listed, and takes 5 ms for a page.
+kind: "near" answers at once; "sink" does too, and keeps only the size and the checksum of what is written to it; "far"
+answers after 20 ms, at 100 MB/s on each connection, as object storage does; "stalls" is far and takes 1 s for one request in
+a hundred; "listing" holds only the bucket that is listed, and takes 5 ms for a page.
 
 It checks no signatures, so that it is the clients that are measured.
 """
@@ -23,15 +24,17 @@ from tosnative.testing.content import Content, MemorySource, Piece
 from tosnative.testing.crc64 import combine, crc64
 from tosnative.testing.entities import Bucket, StoredObject
 from tosnative.testing.faults import Action, Rule, Tail
+from tosnative.testing.incoming import recycle
 from tosnative.testing.keyindex import KeyIndex
 from tosnative.testing.listing import ask_of, page_of
-from tosnative.testing.messages import Request, Response, ServerOptions
+from tosnative.testing.messages import Buffer, Request, Response, ServerOptions
 from tosnative.testing.operations import handle
 from tosnative.testing.server import Server
 from tosnative.testing.store import Store
 
 ACTIONS = {
     "near": None,
+    "sink": None,
     "far": Action(delay_s=0.020, bandwidth_bytes_s=100e6),
     "stalls": Action(delay_s=Tail(usual_s=0.020, slow_s=1.0, one_in=100), bandwidth_bytes_s=100e6),
     "listing": Action(delay_s=0.005),
@@ -58,6 +61,24 @@ def checksum(content: Content) -> int:
             known[where] = crc64(view)
         total = combine(total, known[where], piece.end - piece.start)
     return total
+
+
+class Zeros:
+    """Bytes that nobody keeps."""
+
+    def view(self, start: int, end: int) -> memoryview:
+        return memoryview(bytes(end - start))
+
+
+class Sink(Store):
+    """Checks what is written and forgets it, as first use of memory would cost more than all else that a server does."""
+
+    _zeros = Zeros()
+
+    def content(self, data: Buffer) -> Content:
+        size = memoryview(data).nbytes
+        recycle(data)
+        return Content((Piece(self._zeros, 0, size),))
 
 
 class CountedKeys(KeyIndex):
@@ -129,7 +150,7 @@ def make_server(contents: Contents, kind: str, certificate: list[str] | None) ->
         listing = Listing(contents.listed)
         server = Server(listing.answer, options, ssl_context=context, record=False)
     else:
-        store = Store()
+        store = Sink() if kind == "sink" else Store()
         fill(store, contents)
         server = Server(lambda request: handle(store, request, options), options, ssl_context=context, record=False)
     action = ACTIONS[kind]

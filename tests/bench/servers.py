@@ -132,7 +132,7 @@ class Nginx:
 class Servers:
     """Starts what is asked for, once. With `nginx` off, or where it is not installed, ours serves the reads as well.
 
-    Places: "near" and "far" are ours; "read" and "read-far" are nginx where there is one; "listing" is ours. The same
+    Places: "near", "far" and "sink" are ours; "read" and "read-far" are nginx where there is one; "listing" is ours. The same
     with "-tls" at the end are spoken to over TLS, where the `openssl` command can make a certificate.
     """
 

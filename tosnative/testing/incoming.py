@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import mmap
 import re
 from typing import Protocol
 
 from tosnative.testing.http import HEAD_END, BadRequest, Head, parse_head
 
 MAX_CHUNK_LINE_BYTES = 4096
+_MAP_FROM_BYTES = 4 << 20
 
 _chunk_size = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 
@@ -53,7 +55,8 @@ class Unread:
 class IncomingBody(Protocol):
     """What a connection needs of a body. `body` is complete once `done`; `received` counts its bytes so far."""
 
-    body: bytearray
+    @property
+    def body(self) -> bytearray | memoryview: ...
 
     @property
     def done(self) -> bool: ...
@@ -78,11 +81,37 @@ class IncomingBody(Protocol):
         ...
 
 
+_spare: dict[int, list[memoryview]] = {}
+
+
+def _room(size: int) -> bytearray | memoryview:
+    """Memory to receive into. Large parts get pages of 2 MiB, if there are such: first use was most of what a PUT cost."""
+    if size < _MAP_FROM_BYTES:
+        return bytearray(size)
+    if _spare.get(size):
+        return _spare[size].pop()
+    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        try:
+            mapped.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without them
+    return memoryview(mapped)
+
+
+def recycle(body: object, most: int = 32) -> None:
+    """Give back a body that nobody will look at again: another one of its size is received into it. At most `most` are kept."""
+    if isinstance(body, memoryview):
+        kept = _spare.setdefault(body.nbytes, [])
+        if len(kept) < most:
+            kept.append(body)
+
+
 class SizedBody:
     """A body of `size` bytes, received into one buffer of that size."""
 
     def __init__(self, size: int) -> None:
-        self.body = bytearray(size)
+        self.body = _room(size)
         self.received = 0
         self._size = size
         self._view = memoryview(self.body)
@@ -108,7 +137,7 @@ class ChunkedBody:
     """A body in chunked transfer coding, however its bytes are cut up on arrival."""
 
     def __init__(self, max_bytes: int) -> None:
-        self.body = bytearray()
+        self.body: bytearray = bytearray()
         self.done: bool = False
         self._max_bytes = max_bytes
         self._missing = 0  # of the current chunk's data
