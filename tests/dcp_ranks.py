@@ -21,6 +21,7 @@ from torch.distributed._tensor import DTensor, Replicate, Shard, distribute_tens
 from torch.distributed.device_mesh import init_device_mesh
 
 import tosnative.wire.sdk
+from tosnative.config import TosClientConfig
 from tosnative.dcp import TosStorageReader, TosStorageWriter
 from tosnative.testing import LocalTos
 
@@ -84,11 +85,13 @@ def _run(
 
 
 def connection(tos: LocalTos) -> dict[str, Any]:
-    return {"region": tos.region, "endpoint": tos.endpoint, "cred": tos.cred}
+    """Parts are small, so that the shard of a single rank comes in several."""
+    config = TosClientConfig(part_size=4 << 20)
+    return {"region": tos.region, "endpoint": tos.endpoint, "cred": tos.cred, "client_conf": config}
 
 
 def state(seed: int) -> dict[str, Any]:
-    """A state of about 4 MB that differs from that of any other seed everywhere."""
+    """A state of 4.4 MB that differs from that of any other seed everywhere."""
     chance = torch.Generator().manual_seed(seed)
     return {
         "model": {
@@ -97,7 +100,7 @@ def state(seed: int) -> dict[str, Any]:
             "half": torch.randn(640, 900, generator=chance).bfloat16(),
             "bias": torch.randn(5, generator=chance),
         },
-        "optimizer": {"momentum": torch.randn(300, 700, generator=chance), "step": seed, "name": f"seed {seed}" * seed},
+        "optimizer": {"momentum": torch.randn(400, 700, generator=chance), "step": seed, "name": f"seed {seed}" * seed},
     }
 
 

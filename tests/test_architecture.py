@@ -30,7 +30,7 @@ LAYERS: dict[str, str] = {
     "wire": """wire wire.process wire.libc wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
         wire.signing wire.connections wire.targets wire.transfer wire.channel wire.fast_channel wire.pool wire.mailbox
         wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine wire.sdk wire.control""",
-    "client": """growing page_shape columns pages completion client
+    "client": """growing page_shape columns pages completion deletion client
         shared index_columns index key_space listing ranged_listing source""",
     "streams": "buffers reaper version fills pace readahead content reader parts outcome creation uploads writer",
     "torch": "sharding sampling options prefetch position samples datasets checkpoint dcp_items dcp_reads dcp_place dcp lightning tensors",
@@ -38,8 +38,8 @@ LAYERS: dict[str, str] = {
 }
 ORDER = [name for names in LAYERS.values() for name in names.split()]
 
-# wire is private: besides its own files only the client looks in (completion is the part of it that ends uploads).
-LOOKS_INTO_WIRE = {"client", "completion"}
+# wire is private: besides its own files only the client looks in (completion and deletion are parts of it).
+LOOKS_INTO_WIRE = {"client", "completion", "deletion"}
 
 # Third-party packages, each with the only modules that may import it. Anything else must be the standard library.
 THIRD_PARTY = {

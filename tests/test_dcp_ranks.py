@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch.distributed.checkpoint.api import CheckpointException
 
-from tests.dcp_ranks import Ranks, load, save
+from tests.dcp_ranks import Ranks, connection, load, save, sharded, state
+from tosnative.dcp import TosStorageWriter
 from tosnative.testing import LocalTos
 
 URL = "tos://demo/run/step-1/"
@@ -56,3 +58,23 @@ def test_ranks_fetch_their_own_rows_only(tos: LocalTos, tmp_path: Path) -> None:
     assert Ranks(3, tmp_path, load, tos, URL, 1, 0).results() == [True] * 3
     fetched = sum(request.sent_bytes for request in tos.requests if (request.key or "").endswith(".distcp"))
     assert fetched < 1.1 * stored
+
+
+def save_until_it_fails(rank: int, world: int, tos: LocalTos, url: str) -> str:
+    """Two asynchronous saves; nobody asks how the first ended. Returns what the second raised."""
+    writer = TosStorageWriter(url, **connection(tos))
+    writer.async_save(sharded(state(1), world, 0))
+    try:
+        writer.async_save(sharded(state(2), world, 0))
+    except CheckpointException as error:
+        writer.async_save(sharded(state(3), world, 0)).result()
+        return str(error)
+    return "no failure"
+
+
+def test_a_rank_whose_async_save_fails_is_noticed_by_all(tos: LocalTos, tmp_path: Path) -> None:
+    tos.faults.add(method="PUT", key="*/__1_*", status=403, code="AccessDenied", times=1)
+    for text in Ranks(2, tmp_path, save_until_it_fails, tos, URL).results():
+        assert "AccessDenied" in text
+        assert "(RANK 1)" in text
+    assert Ranks(2, tmp_path, load, tos, URL, 3, 0).results() == [True] * 2

@@ -21,11 +21,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed
-from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint import staging, state_dict_saver
 from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, StorageMeta
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
+from torch.utils._pytree import tree_map_only
 
 from tosnative.dcp_items import StorageInfo, crc64_of, write_item
 from tosnative.dcp_place import CheckpointPlace
@@ -138,6 +139,15 @@ class TosStorageWriter(CheckpointPlace, StorageWriter):
         saving, self._saving = self._saving, None
         if saving is not None and not saving.seen:
             saving.result()
+
+    if not hasattr(staging, "DefaultStager"):  # older torch: async_save would go on reading tensors in main memory
+        _synchronize_after_execute = should_synchronize_after_execute = False
+
+        def stage(self, state_dict: dict[str, Any]) -> Any:
+            return tree_map_only(torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), state_dict)
+
+        def synchronize_staging(self) -> None:
+            """Nothing to wait for."""
 
     # -- what torch.distributed.checkpoint calls, in this order
 
