@@ -200,3 +200,17 @@ def test_deleting_many_names_the_first_that_failed(local_tos: LocalTos, client: 
     assert local_tos.keys("test") == []
     assert len([r for r in local_tos.requests if r.method == "POST"]) == 2
     client.delete_many("test", [])
+
+
+def test_deleting_many_does_not_take_an_error_inside_a_200_for_success(local_tos: LocalTos, client: TosClient) -> None:
+    local_tos.put("test", "k", b"")
+    once = local_tos.faults.add(method="POST", times=1, error_in_200="InternalError")
+    client.delete_many("test", ["k", "k", "was-never-there"])
+    assert once.hits == 1
+    assert local_tos.keys("test") == []
+    local_tos.put("test", "k", b"")
+    local_tos.faults.add(method="POST", error_in_200="InternalError")
+    with pytest.raises(TosException, match="200 to the deletion of 1 objects, and told of 0") as caught:
+        client.delete_many("test", ["k"])
+    assert (caught.value.error.bucket, bool(caught.value.error.request_id)) == ("test", True)
+    assert local_tos.keys("test") == ["k"]

@@ -138,11 +138,19 @@ def test_an_upload_that_was_never_there_or_aborted(local_tos: LocalTos, client: 
         complete()
 
 
-def test_an_error_inside_a_200(local_tos: LocalTos, complete: Complete) -> None:
-    local_tos.faults.add(method="POST", times=1, error_in_200="InternalError")
+def test_an_error_inside_a_200_is_tried_again(local_tos: LocalTos, complete: Complete) -> None:
+    local_tos.faults.add(method="POST", times=2, error_in_200="InternalError")
+    complete()
+    assert methods(local_tos) == ["POST", "GET", "POST", "GET", "POST"], "looked for before each"
+    assert local_tos.get("test", "k") == BODY
+
+
+def test_an_error_inside_every_200(local_tos: LocalTos, complete: Complete) -> None:
+    local_tos.faults.add(method="POST", error_in_200="InternalError")
     with pytest.raises(TosException, match="200") as caught:
         complete()
     assert caught.value.error.request_id
+    assert len(caught.value.error.attempts) == 4
     assert local_tos.keys("test") == []
 
 

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from tosnative.completion import complete_upload
 from tosnative.config import TosClientConfig, proxy_for, resolve_endpoint, with_environment
 from tosnative.credentials import CredentialProvider, as_provider
+from tosnative.deletion import MOST_AT_ONCE, delete_objects
 from tosnative.errors import TosAccessError, TosError, TosException, TosNotFoundError
 from tosnative.meta import TosObjectMeta
-from tosnative.pages import DeletedObject, ListPage, UploadInfo, no_listing, parse_page
+from tosnative.pages import ListPage, UploadInfo, no_listing, parse_page
 from tosnative.uri import check_bucket, check_key
 from tosnative.wire.budget import Budget
 from tosnative.wire.control import Control
@@ -219,7 +220,12 @@ class TosClient:
     def create_upload(
         self, bucket: str, key: str, *, content_type: str | None = None, forbid_overwrite: bool = False
     ) -> str:
-        """Begin a multipart upload; returns its id. If an answer is lost it begins another; the lost one stays open, empty."""
+        """Begin a multipart upload; returns its id.
+
+        If an answer is lost it begins another; the lost one stays open, empty and invisible, until uploads of its age are
+        aborted (`tosnative uploads --abort-older-than`). It is not looked for: a listing of uploads tells key and time, and
+        one of the same key and moment may be another process's that is about to send its first part.
+        """
         check_key(bucket, key)
         _write_headers(content_type, forbid_overwrite)
         out = self._control.call(
@@ -292,19 +298,8 @@ class TosClient:
 
     def delete_many(self, bucket: str, keys: Sequence[str]) -> None:
         """Delete objects, a thousand a request. Raises: TosException naming the first that could not be deleted."""
-        for at in range(0, len(keys), 1000):
-            batch = [DeletedObject(check_key(bucket, key)) for key in keys[at : at + 1000]]
-            out = self._control.call(
-                "DELETE",
-                bucket,
-                "",
-                lambda sdk, b=batch: sdk.delete_multi_objects(bucket, b, quiet=True),  # type: ignore[misc]
-            )
-            if out.error:
-                first = out.error[0]
-                text = f"{len(out.error)} of {len(batch)} objects could not be deleted; the first: {first.message}"
-                facts = {"code": first.code, "bucket": bucket, "key": first.key, "request_id": out.request_id}
-                raise TosException(TosError(text, operation="DELETE", **facts))
+        for at in range(0, len(keys), MOST_AT_ONCE):
+            delete_objects(self._control, bucket, [check_key(bucket, key) for key in keys[at : at + MOST_AT_ONCE]])
 
 
 def _rebuild(endpoint: str, region: str, cred: CredentialProvider, config: TosClientConfig) -> TosClient:

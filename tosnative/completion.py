@@ -15,6 +15,7 @@ from tosnative.errors import (
 from tosnative.logs import LOG
 from tosnative.meta import TosObjectMeta
 from tosnative.wire.control import Control
+from tosnative.wire.retry import Failure, Kind
 
 __all__ = ["complete_upload", "find_completed"]
 
@@ -37,8 +38,8 @@ def complete_upload(
 ) -> TosObjectMeta:
     """Make the parts the object; returns what the service says of it.
 
-    A request whose answer is lost may have succeeded. So before it is sent again, the upload is looked for: while it is
-    there, nothing has become visible. When it is gone and the key holds an object of this CRC64, it has succeeded.
+    A request whose answer is lost, or is no object, may have succeeded. So before it is sent again, the upload is looked for:
+    while it is there, nothing has become visible. When it is gone and the key holds an object of this CRC64, it has succeeded.
     Raises: TosIntegrityError where the whole's CRC64 is not `crc64`, TosOutcomeUnknownError where neither is certain.
     """
     sdk_parts = [_Part(number, etag) for number, etag in sorted(parts)]
@@ -59,11 +60,13 @@ def complete_upload(
 def _checked(out: Any, bucket: str, key: str, crc64: int | None) -> TosObjectMeta:
     facts: dict[str, Any] = {"operation": "POST", "bucket": bucket, "key": key, "request_id": out.request_id or None}
     if not out.etag:
-        # Status 200 is sent before the parts are joined, so the body has the last word.
-        raise TosException(TosError("the service answered 200 to the completion, with no object in it", **facts))
+        # Status 200 is sent before the parts are joined, so the body has the last word. As after a 500: look, try again.
+        text = "the service answered 200 to the completion, with no object in it"
+        raise Failure(Kind.PROTOCOL, text, request_id=out.request_id, exception=TosException(TosError(text, **facts)))
     if crc64 is not None and out.hash_crc64_ecma is not None and out.hash_crc64_ecma != crc64:
         text = f"the completed object has CRC64 {out.hash_crc64_ecma}, what was written has {crc64}"
-        raise TosIntegrityError(TosError(text, **facts))
+        hint = "what the key holds now is damaged: write it again, or delete it"
+        raise TosIntegrityError(TosError(text, hint=hint, **facts))
     return TosObjectMeta(bucket, key, None, out.etag, out.hash_crc64_ecma)
 
 
