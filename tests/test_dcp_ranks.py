@@ -63,11 +63,13 @@ def test_ranks_fetch_their_own_rows_only(tos: LocalTos, tmp_path: Path) -> None:
 def save_until_it_fails(rank: int, world: int, tos: LocalTos, url: str) -> str:
     """Two asynchronous saves; nobody asks how the first ended. Returns what the second raised."""
     writer = TosStorageWriter(url, **connection(tos))
-    writer.async_save(sharded(state(1), world, 0))
+    # Spread beforehand: that takes collectives, which may not mix with those of a save under way.
+    first, second, third = (sharded(state(seed), world, 0) for seed in (1, 2, 3))
+    writer.async_save(first)
     try:
-        writer.async_save(sharded(state(2), world, 0))
+        writer.async_save(second)
     except CheckpointException as error:
-        writer.async_save(sharded(state(3), world, 0)).result()
+        writer.async_save(third).result()
         return str(error)
     return "no failure"
 
