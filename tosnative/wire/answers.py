@@ -45,7 +45,7 @@ def _unquote(etag: str | None) -> str | None:
 
 def describe(bucket: str, key: str, head: Head, size: int | None) -> TosObjectMeta:
     """The object as an answer's head describes it. Raises: Failure where its numbers are none."""
-    crc = head.headers.get(b"x-tos-hash-crc64ecma")
+    crc = head.value(b"x-tos-hash-crc64ecma")
     if crc is not None and not (crc.isdigit() and len(crc) <= 20):
         raise Failure(Kind.PROTOCOL, f"not a CRC64: {crc[:40]!r}")
     return TosObjectMeta(bucket, key, size, _unquote(head.get(b"etag")), int(crc) if crc else None)

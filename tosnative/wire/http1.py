@@ -7,6 +7,7 @@ error, never a guess.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 __all__ = ["MAX_HEAD", "Chunked", "Head", "HttpError", "UntilEnd", "check_header_value", "parse_head"]
 
@@ -14,10 +15,12 @@ __all__ = ["MAX_HEAD", "Chunked", "Head", "HttpError", "UntilEnd", "check_header
 MAX_HEAD = 64 * 1024
 # Metadata of an object is a few dozen; http.client allows 100.
 _MOST_HEADERS = 1000
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [^\r\n\0]*)?")
-_TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+_TEXT = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
+_STATUS_LINE = rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: " + _TEXT + rb")?"
+_HEADER = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+:" + _TEXT
+# Status line and headers, each checked; a class never holds what may follow it, so it is read once.
+_HEAD = re.compile(_STATUS_LINE + rb"(?:\r\n" + _HEADER + rb")*")
 _DIGITS = re.compile(rb"[0-9]{1,19}")
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?")
 
@@ -27,23 +30,51 @@ class HttpError(ValueError):
 
 
 class Head:
-    """The head of an answer. length: of the body in bytes, None where it is chunked or ends with the connection."""
+    """The head of an answer. length: of the body in bytes, None where it is chunked or ends with the connection.
 
-    __slots__ = ("chunked", "close", "headers", "length", "status")
+    Values are looked up when they are asked for: of a dozen headers a reader needs six.
+    """
 
-    def __init__(
-        self, status: int, headers: dict[bytes, bytes], length: int | None, chunked: bool, close: bool
-    ) -> None:
+    __slots__ = ("_lower", "_raw", "chunked", "close", "length", "status")
+
+    def __init__(self, raw: bytes, status: int) -> None:
+        """raw: all of it, with the line end of its last line, checked."""
+        self._raw = raw
+        self._lower = raw.lower()
         self.status = status
-        self.headers = headers
-        self.length = length
-        self.chunked = chunked
-        self.close = close
+        self.length: int | None = None
+        self.chunked = self.close = False
+
+    def value(self, name: bytes) -> bytes | None:
+        """A header's value by its lower-case name; those of one that was sent several times are joined by commas."""
+        lower, sought = self._lower, b"\r\n%b:" % name
+        at = lower.find(sought)
+        if at < 0:
+            return None
+        start = at + len(sought)
+        end = lower.find(b"\r\n", start)
+        if lower.find(sought, end) >= 0:
+            return b", ".join(self.values(name))
+        return self._raw[start:end].strip(b" \t")
 
     def get(self, name: bytes) -> str | None:
-        """A header's value by its lower-case name."""
-        value = self.headers.get(name)
+        """`value`, as text."""
+        value = self.value(name)
         return None if value is None else value.decode("latin-1")
+
+    def values(self, name: bytes) -> list[bytes]:
+        """One for each time that the header was sent."""
+        return [value for sent, value in self._fields() if sent == name]
+
+    @property
+    def headers(self) -> dict[bytes, bytes]:
+        """All of them, by lower-case name."""
+        return {name: self.value(name) or b"" for name, _ in self._fields()}
+
+    def _fields(self) -> Iterator[tuple[bytes, bytes]]:
+        for line in self._raw.split(b"\r\n")[1:-1]:
+            name, _, value = line.partition(b":")
+            yield name.lower(), value.strip(b" \t")
 
 
 def check_header_value(name: str, value: str) -> str:
@@ -65,60 +96,52 @@ def check_header_value(name: str, value: str) -> str:
 
 def parse_head(raw: bytes) -> Head:
     """Parse status line and headers, without the blank line that ends them. Raises: HttpError."""
-    lines = raw.split(b"\r\n")
-    if len(lines) > _MOST_HEADERS:
-        raise HttpError(f"{len(lines)} headers")
-    found = _STATUS_LINE.fullmatch(lines[0])
+    found = _HEAD.fullmatch(raw)
     if found is None:
-        raise HttpError(f"not an HTTP/1.1 status line: {lines[0][:80]!r}")
-    status = int(found[2])
-    headers: dict[bytes, bytes] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(b":")
-        name = name.lower()
-        value = value.strip(b" \t")
-        if not colon or name in headers or not name.isalnum():
-            name, value = _unusual(line, name, colon, value, headers)
-        headers[name] = value
-    if _CONTROL_BYTES.search(raw.replace(b"\r\n", b"")):
-        raise HttpError("a control character in a header")
-    return _framed(status, headers, http10=found[1] == b"0")
+        raise HttpError(_what_is_wrong(raw))
+    if raw.count(b"\r\n") > _MOST_HEADERS:
+        raise HttpError(f"more than {_MOST_HEADERS} headers")
+    head = Head(raw + b"\r\n", int(found[2]))
+    _frame(head, http10=found[1] == b"0")
+    return head
 
 
-def _unusual(line: bytes, name: bytes, colon: bytes, value: bytes, headers: dict[bytes, bytes]) -> tuple[bytes, bytes]:
-    """A header whose name is no plain word, or that came before."""
-    if not colon or not _TOKEN.fullmatch(name):
-        raise HttpError(f"not a header: {line[:80]!r}")
-    if name not in headers:
-        return name, value
-    if name == b"content-length":
-        if headers[name] != value:
-            raise HttpError("two Content-Length headers that differ")
-        return name, value
-    return name, headers[name] + b", " + value
+def _what_is_wrong(raw: bytes) -> str:
+    first, *lines = raw.split(b"\r\n")
+    if not re.fullmatch(_STATUS_LINE, first):
+        return f"not an HTTP/1.1 status line: {first[:80]!r}"
+    return next(f"not a header: {line[:80]!r}" for line in lines if not re.fullmatch(_HEADER, line))
 
 
-def _framed(status: int, headers: dict[bytes, bytes], http10: bool) -> Head:
+def _frame(head: Head, http10: bool) -> None:
     """How long the body is (RFC 9112, section 6.3), and whether the connection can be used again."""
-    connection = headers.get(b"connection")
-    close = (
-        http10
-        if connection is None
-        else b"close" in connection.lower() or (http10 and b"keep-alive" not in connection.lower())
-    )
-    coding, text = headers.get(b"transfer-encoding"), headers.get(b"content-length")
+    status, connection = head.status, head.value(b"connection")
+    if connection is None:
+        head.close = http10
+    else:
+        options = connection.lower()
+        head.close = b"close" in options or (http10 and b"keep-alive" not in options)
+    coding, text = head.value(b"transfer-encoding"), head.value(b"content-length")
     if coding is not None:
         if text is not None or coding.lower() != b"chunked" or http10 or status < 200 or status == 204:
             raise HttpError(f"a Transfer-Encoding that is not plain chunked: {coding[:80]!r}")
         if status != 304:  # there it tells what a whole answer would be
-            return Head(status, headers, None, True, close)
+            head.chunked = True
+            return
     if status < 200 or status in (204, 304):
-        return Head(status, headers, 0, False, close)
-    if text is None:
-        return Head(status, headers, None, False, True)
+        head.length = 0
+    elif text is None:
+        head.close = True
+    else:
+        head.length = _content_length(head, text)
+
+
+def _content_length(head: Head, text: bytes) -> int:
     if not _DIGITS.fullmatch(text):
-        raise HttpError(f"not a Content-Length: {text[:80]!r}")
-    return Head(status, headers, int(text), False, close)
+        sent = set(head.values(b"content-length"))  # several times the same is one
+        if len(sent) != 1 or not _DIGITS.fullmatch(text := sent.pop()):
+            raise HttpError(f"not a Content-Length: {text[:80]!r}")
+    return int(text)
 
 
 class Chunked:
