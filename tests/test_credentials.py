@@ -140,9 +140,11 @@ def wait_until(condition: Any) -> None:
 
 
 def test_they_are_renewed_ahead_while_the_old_ones_serve() -> None:
-    source = Source(lives_s=100.0)  # less than the five minutes ahead
+    source = Source(lives_s=3600.0)
     provider = RefreshingCredentials(source)
     assert provider.current().ak == "ak1"
+    assert provider._until - provider._renew_at == 300.0
+    provider._renew_at -= 3600  # the time passes
     source.lives_s = 3600.0
     source.gate = threading.Event()
     assert provider.ready().ak == "ak1"  # type: ignore[union-attr]
@@ -152,6 +154,49 @@ def test_they_are_renewed_ahead_while_the_old_ones_serve() -> None:
     assert source.count == 2
 
 
+@pytest.mark.parametrize("lives_s", [1.0, 100.0, 299.0])
+def test_a_source_that_repeats_what_soon_expires_is_not_asked_at_each_request(lives_s: float) -> None:
+    source = Source(lives_s)
+    provider = RefreshingCredentials(source)
+    provider.current()
+    for _ in range(1000):
+        provider.ready()
+    assert source.count == 1
+    lives_s = max(lives_s, 10.0)
+    assert provider._until - provider._renew_at == pytest.approx(lives_s / 2)
+
+
+@pytest.mark.parametrize("lives_s", [-3600.0, 0.0])
+def test_what_is_handed_out_as_expired_is_for_the_service_to_judge(lives_s: float) -> None:
+    """This machine's clock is ahead, say: that must not ask the source again and again."""
+    source = Source(lives_s)
+    provider = RefreshingCredentials(source)
+    for _ in range(100):
+        assert provider.current().ak == "ak1"
+        assert provider.ready() is not None
+    assert source.count == 1
+
+
+def test_a_renewal_that_fails_ahead_of_time_is_not_tried_at_each_request() -> None:
+    source = Source(lives_s=3600.0)
+    provider = RefreshingCredentials(source)
+    provider.current()
+    tries = 0
+
+    def fail() -> Credentials:
+        nonlocal tries
+        tries += 1
+        raise RuntimeError("the metadata service is down")
+
+    provider._fetch = fail
+    provider._renew_at = 0.0
+    provider.ready()
+    wait_until(lambda: provider._renew_at > 0 and not provider._renewing)
+    for _ in range(1000):
+        provider.ready()
+    assert tries == 1
+
+
 def test_a_renewal_that_fails_ahead_of_time_is_no_failure_yet() -> None:
     source = Source(lives_s=100.0)
     provider = RefreshingCredentials(source)
@@ -159,7 +204,7 @@ def test_a_renewal_that_fails_ahead_of_time_is_no_failure_yet() -> None:
     source.error = RuntimeError("the metadata service is down")
     assert provider.ready() == first
     assert provider.current() == first
-    provider._fixed = Credentials("ak1", "sk", None, time.time() - 1)
+    provider._until = time.time() - 1  # the time passes
     assert provider.ready() is None
     with pytest.raises(RuntimeError, match="metadata"):
         provider.current()

@@ -29,6 +29,11 @@ __all__ = [
 
 # Renewed this long before they expire; the SDK's providers use 5 to 10 minutes.
 _AHEAD_S = 300.0
+# What has just been handed out is used for so long, though it should have expired: this machine's clock may be wrong, and the
+# service is the judge of that.
+_TRUSTED_S = 10.0
+# Between a renewal that failed and the next try.
+_AGAIN_S = 1.0
 
 
 class CredentialProvider:
@@ -86,6 +91,7 @@ class RefreshingCredentials(CredentialProvider):
 
     def _start(self) -> None:
         self._fixed = None
+        self._until = self._renew_at = 0.0  # when they expire, and when they are renewed ahead (seconds since 1970)
         self._renewing = False
         self._pid = os.getpid()
         self._lock = threading.Lock()  # guards the fields above; never held while fetching by `ready`
@@ -100,9 +106,9 @@ class RefreshingCredentials(CredentialProvider):
     def _check_process(self) -> None:
         # The lock may have been held by a thread that does not exist in this forked child.
         if self._pid != os.getpid():
-            kept = self._fixed
+            kept = self._fixed, self._until, self._renew_at
             self._start()
-            self._fixed = kept
+            self._fixed, self._until, self._renew_at = kept
 
     def current(self) -> Credentials:
         found = self.ready()
@@ -113,10 +119,10 @@ class RefreshingCredentials(CredentialProvider):
         found = self._fixed
         if found is None or found.expires_at is None:
             return found
-        left = found.expires_at - time.time()
-        if left <= 0:
+        now = time.time()
+        if now >= self._until:
             return None
-        if left < _AHEAD_S and not self._renewing:
+        if now >= self._renew_at and not self._renewing:
             self._renewing = True
             threading.Thread(
                 target=self._renew_quietly, args=(found,), name="tosnative-credentials", daemon=True
@@ -131,18 +137,27 @@ class RefreshingCredentials(CredentialProvider):
         """Fetch once, however many threads ask: those that waited take what the first one got."""
         with self._lock:
             found = self._fixed
-            if found is not None and found != stale and (found.expires_at is None or found.expires_at > time.time()):
+            if found is not None and found != stale and (found.expires_at is None or self._until > time.time()):
                 return found
-            self._fixed = self._fetch()
+            found = self._fetch()
             METRICS.credential_refreshes += 1
-            return self._fixed
+            if found.expires_at is not None:
+                now = time.time()
+                lives_s = max(found.expires_at - now, _TRUSTED_S)
+                # Half its life where that is short, so that a source that repeats itself is not asked at each request.
+                self._until, self._renew_at = (
+                    now + lives_s,
+                    now + (lives_s - _AHEAD_S if lives_s > _AHEAD_S else lives_s / 2),
+                )
+            self._fixed = found
+            return found
 
     def _renew_quietly(self, stale: Credentials) -> None:
         # A failure ahead of expiry is not yet one: the next use tries again, and says so once they have expired.
         try:
             self._renew(stale)
         except Exception:  # noqa: BLE001 - providers are foreign code
-            time.sleep(1.0)
+            self._renew_at = time.time() + _AGAIN_S
         finally:
             self._renewing = False
 

@@ -15,7 +15,13 @@ import pytest
 import tos.credential
 from conftest import AK, SECRETS, SK, TOKEN, MakeClient, check_error
 
-from tosnative.credentials import EcsRoleCredentials, FileCredentials, SdkCredentials
+from tosnative.credentials import (
+    Credentials,
+    EcsRoleCredentials,
+    FileCredentials,
+    RefreshingCredentials,
+    SdkCredentials,
+)
 from tosnative.errors import TosAccessError
 from tosnative.testing import LocalTos
 from tosnative.testing.faults import Action
@@ -190,3 +196,32 @@ def test_a_provider_made_by_a_function_is_made_anew_in_a_forked_child() -> None:
         provider._fixed = None
         os._exit(0 if provider.current().ak == AK and made[-1] == os.getpid() else 1)
     assert os.waitpid(pid, 0)[1] == 0
+
+
+def test_credentials_that_this_clock_calls_expired_are_tried_and_the_provider_is_not_hammered(
+    make_client: MakeClient,
+) -> None:
+    count = 0
+
+    def fetch() -> Credentials:
+        nonlocal count
+        count += 1
+        return Credentials(AK, SK, TOKEN, time.time() - 3600)
+
+    read_all(make_client(cred=RefreshingCredentials(fetch)))
+    assert count == 1
+
+
+def test_a_wrong_clock_is_named_on_both_planes(tos: LocalTos, make_client: MakeClient) -> None:
+    tos.faults.add(status=403, code="RequestTimeTooSkewed")
+    client = make_client()
+    for ask in (
+        lambda: client.get("test", "k0").wait(),
+        lambda: client.put("test", "k0", BODY).wait(),
+        lambda: client.list_page("test"),
+        lambda: client.head("test", "k0"),
+        lambda: client.copy("test", "k0", "test", "k1"),
+    ):
+        with pytest.raises(TosAccessError, match="clock is more than 15 minutes off") as caught:
+            ask()
+        check_error(caught.value)
