@@ -4,7 +4,7 @@ import object_writing
 import pytest
 import torch
 from interruptions import until
-from object_writing import LARGE, make, write
+from object_writing import LARGE, make, untouched, write
 
 from tosnative.client import TosClient
 from tosnative.errors import (
@@ -15,6 +15,8 @@ from tosnative.errors import (
     TosUnavailableError,
 )
 from tosnative.testing import LocalTos
+from tosnative.testing.faults import Action
+from tosnative.testing.messages import Request
 from tosnative.writer import TosObjectWriter
 
 server, tos, client = object_writing.server, object_writing.tos, object_writing.client
@@ -54,6 +56,12 @@ def test_a_part_that_is_never_answered_is_sent_again(tos: LocalTos, client: TosC
         write(impatient, LARGE)
     assert silence.hits == 1
     assert tos.get("demo", "k") == LARGE
+    connections: dict[str, list[int]] = {}
+    for request in tos.requests:
+        if "partNumber" in request.query:
+            connections.setdefault(request.query["partNumber"], []).append(request.connection)
+    (twice,) = (used for used in connections.values() if len(used) == 2)
+    assert twice[0] != twice[1], "on a new connection"
 
 
 def test_a_lost_answer_to_the_completion_is_looked_up(tos: LocalTos, client: TosClient) -> None:
@@ -67,23 +75,39 @@ def test_a_lost_answer_to_the_completion_is_looked_up(tos: LocalTos, client: Tos
 # -- trouble that stays
 
 
-def test_part_7_answers_503_for_ever(tos: LocalTos, client: TosClient) -> None:
-    writer = TosObjectWriter(client, "demo", "k")
-    tos.faults.add(method="PUT", query_has="partNumber", skip=6, status=503, code="ServiceUnavailable")
+@pytest.mark.parametrize("style", ["with", "close"])
+def test_part_7_answers_503_for_ever(tos: LocalTos, client: TosClient, style: str) -> None:
+    def only_part_7(request: Request) -> Action | None:
+        return Action(status=503, code="ServiceUnavailable") if request.query.get("partNumber") == "7" else None
 
-    def block() -> None:
-        with writer:
+    writer = TosObjectWriter(client, "demo", "k")
+    tos.faults.set_hook(only_part_7)
+
+    def save() -> None:
+        if style == "close":
             writer.write(LARGE)
+            writer.close()
+        else:
+            with writer:
+                writer.write(LARGE)
 
     with pytest.raises(TosUnavailableError) as caught:
-        block()
+        save()
+    tos.faults.set_hook(None)
     text = str(caught.value)
     upload_id = next(request.query["uploadId"] for request in tos.requests if "uploadId" in request.query)
-    for fact in ("tos://demo/k", f"of upload {upload_id}", "part ", "503 ServiceUnavailable", "request id"):
+    for fact in (f"tos://demo/k: part 7 of upload {upload_id}", "503 ServiceUnavailable", "request id"):
         assert fact in text
+    (earlier,) = caught.value.error.attempts  # what those before the last ended in
+    assert "request id" in earlier
     assert caught.value.error.request_id
     assert tos.get("demo", "k") == b"old"
     assert tos.uploads("demo") == []
+    for again in (writer.close, writer.commit, writer.close):
+        with pytest.raises(TosUnavailableError) as second:
+            again()
+        assert second.value is caught.value
+    assert untouched(tos)
 
 
 def test_the_first_failure_sticks(tos: LocalTos, client: TosClient) -> None:

@@ -216,7 +216,7 @@ class TosObjectWriter(io.BufferedIOBase):
             raise self._failure  # torch.save turns what write() raised into "unexpected pos", Ctrl-C too
         if error is not None:
             if self._state == "open":
-                self._give_up("aborted")
+                self._give_up("aborted" if self._failure is None else "failed")
         elif self._state == "open":
             self._check_owner()
             self._commit()
