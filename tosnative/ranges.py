@@ -42,7 +42,7 @@ def parse_content_range(value: str) -> tuple[int, int, int]:
     found = _CONTENT_RANGE.fullmatch(value)
     if not found:
         raise ValueError(f"not a Content-Range: {value[:100]!r}")
-    first, last, size = (int(number) for number in found.groups())
+    first, last, size = int(found[1]), int(found[2]), int(found[3])
     if first > last or last >= size:
         raise ValueError(f"impossible Content-Range: {value!r}")
     return first, last + 1, size
