@@ -33,7 +33,7 @@ LAYERS: dict[str, str] = {
     "client": """growing page_shape columns pages completion deletion client
         shared index_columns index key_space listing ranged_listing source""",
     "streams": "buffers reaper version fills pace readahead content reader parts outcome creation uploads writer",
-    "torch": "sharding sampling options prefetch position samples datasets checkpoint dcp_items dcp_reads dcp_place dcp lightning tensors",
+    "torch": "sharding sampling options prefetch position samples datasets checkpoint dcp_items dcp_reads dcp_place dcp lightning_paths lightning tensors",
     "face": "testing cli __main__",
 }
 ORDER = [name for names in LAYERS.values() for name in names.split()]
@@ -48,6 +48,7 @@ THIRD_PARTY = {
     "tos": {"credentials", "wire.signing", "wire.sdk"},
     "torch": {"index", "sharding", "sampling", "datasets", "dcp", "dcp_items", "dcp_reads", "lightning", "tensors"},
     "lightning": {"lightning"},
+    "fsspec": {"lightning_paths"},
     "safetensors": {"tensors"},
     "pytest": {"testing.fixtures"},
 }

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         TosTimeoutError,
         TosUnavailableError,
     )
+    from tosnative.lightning import TosLightningCheckpoint
     from tosnative.logs import init_log, init_logs
     from tosnative.meta import TosObjectMeta
     from tosnative.metrics import get_metrics
@@ -65,6 +66,7 @@ __all__ = [
     "TosExistsError",
     "TosIntegrityError",
     "TosIterableDataset",
+    "TosLightningCheckpoint",
     "TosMapDataset",
     "TosNotFoundError",
     "TosObjectMeta",
@@ -89,6 +91,7 @@ _MODULES = {
     "TosCheckpoint": "checkpoint",
     "TosClientConfig": "config",
     "TosIterableDataset": "datasets",
+    "TosLightningCheckpoint": "lightning",
     "TosMapDataset": "datasets",
     "TosObjectMeta": "meta",
     "TosObjectReader": "reader",
