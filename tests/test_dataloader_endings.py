@@ -1,6 +1,7 @@
 """Datasets in processes that end in the middle: nothing hangs, nothing is left, and the next run starts."""
 
 import gc
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -14,11 +15,16 @@ from typing import Any
 
 import pytest
 from dataset_objects import asked, connection, fill, key_and_bytes, key_only
-from torch.utils.data import DataLoader
+from descriptors import open_files
+from torch.utils.data import DataLoader, get_worker_info
 
+from tosnative.client import TosClient
+from tosnative.config import TosClientConfig
 from tosnative.datasets import TosIterableDataset, TosMapDataset
+from tosnative.reader import TosObjectReader
 from tosnative.source import PrefixSource
 from tosnative.testing import LocalTos
+from tosnative.writer import TosObjectWriter
 
 pytestmark = pytest.mark.timeout(120)
 URI = "tos://demo/p/"
@@ -159,6 +165,52 @@ def test_interrupted_or_killed_in_the_middle_of_an_epoch(tos: LocalTos, workers:
             assert set(output.split()) <= {"batch"}
             if number == signal.SIGINT:
                 assert "KeyboardInterrupt" in errors
+
+
+class KillsItsWorker:
+    """A transform whose worker dies by SIGKILL in the middle, once for each time that the file is there; it may be writing."""
+
+    def __init__(self, file: Path, client: TosClient) -> None:
+        self.file, self.client = file, client
+
+    def __call__(self, reader: TosObjectReader) -> str:
+        if get_worker_info() is not None and self.file.exists():
+            try:
+                self.file.unlink()
+            except FileNotFoundError:  # the other worker took it
+                return reader.key
+            writer = TosObjectWriter(self.client, "demo", "left")
+            writer.write(bytes(9 << 20))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return reader.key
+
+
+@pytest.mark.parametrize(
+    ("kind", "method"), [(TosMapDataset, "fork"), (TosIterableDataset, "fork"), (TosMapDataset, "forkserver")]
+)
+def test_a_worker_that_is_killed(tos: LocalTos, tmp_path: Path, kind: Any, method: str) -> None:
+    """The epoch ends in torch's error, the next is whole; nothing is left but the upload, which is found."""
+    client = TosClient(
+        region=tos.region, endpoint=tos.endpoint, cred=tos.cred, config=TosClientConfig(part_size=4 << 20)
+    )
+    deadly = KillsItsWorker(tmp_path / "deadly", client)
+    dataset = kind.from_prefix(URI, transform=deadly, **connection(tos))
+    loader = DataLoader(dataset, batch_size=4, num_workers=2, multiprocessing_context=method, collate_fn=list)
+    assert len([key for batch in loader for key in batch]) == 60
+    gc.collect()
+    before, threads = open_files(), threading.active_count()
+    deadly.file.touch()
+    with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
+        list(loader)
+    assert sorted(key for batch in loader for key in batch) == [f"p/{number:04d}" for number in range(60)]
+    gc.collect()
+    assert multiprocessing.active_children() == []
+    assert open_files() == before
+    assert threading.active_count() <= threads
+    ((key, upload_id),) = tos.uploads("demo")
+    assert (key, tos.keys("demo", "left")) == ("left", [])
+    client.abort_upload("demo", key, upload_id)
+    dataset.close()
 
 
 @pytest.mark.parametrize("kind", [TosMapDataset, TosIterableDataset])

@@ -218,10 +218,14 @@ def test_jumps_keep_what_is_useful(tos: LocalTos, client: TosClient) -> None:
     assert len(tos.requests) == 4
 
 
+@pytest.mark.parametrize("delay_s", [None, 0.02])
 @pytest.mark.parametrize("shape", [(1000, 4000), (5, 3_000_000), (1000, 10)])
-def test_torch_load_reads_ahead(tos: LocalTos, client: TosClient, shape: tuple[int, int]) -> None:
+def test_torch_load_reads_ahead(
+    tos: LocalTos, client: TosClient, shape: tuple[int, int], delay_s: float | None
+) -> None:
     state, data = checkpoint(*shape)
     tos.put("demo", "model.pt", data)
+    tos.faults.add(delay_s=delay_s)  # to the first byte
     with TosObjectReader(client, "demo", "model.pt") as reader:
         loaded = torch.load(reader, weights_only=True)
         assert all(torch.equal(loaded[name], state[name]) for name in state)
