@@ -55,6 +55,17 @@ def test_positional_forms(tos: LocalTos) -> None:
         store.writer("demo/a")
 
 
+def test_what_is_open_outlives_close(tos: LocalTos) -> None:
+    store = TosCheckpoint(tos.region, tos.endpoint, tos.cred, TosClientConfig(4 << 20))
+    data = random.Random(2).randbytes(9 << 20)
+    writer = store.writer("tos://demo/a")
+    writer.write(data[: 8 << 20])
+    store.close()
+    writer.write(data[8 << 20 :])
+    writer.close()
+    assert tos.get("demo", "a") == data
+
+
 def test_private_cloud_parameters_warn(tos: LocalTos) -> None:
     with pytest.warns(UserWarning, match="idc, cluster"):
         TosCheckpoint(tos.region, tos.endpoint, tos.cred, idc="x", cluster="y")

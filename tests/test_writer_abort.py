@@ -70,6 +70,39 @@ def test_abort(fruitless: TosClient, size: int) -> None:
         writer.abort()
 
 
+def test_an_abort_that_is_refused_can_be_repeated(tos: LocalTos, client: TosClient) -> None:
+    refused = tos.faults.add(method="DELETE", status=403, code="AccessDenied")
+    writer = TosObjectWriter(client, "demo", "k")
+    writer.write(DATA)
+    for _ in range(2):
+        with pytest.raises(PermissionError, match="AccessDenied"):
+            writer.abort()
+        assert writer.closed
+        assert client.budget.used == 0
+    with pytest.raises(TosAbortedError):
+        writer.commit()
+    refused.remove()
+    writer.abort()
+    writer.abort()
+    assert tos.uploads("demo") == []
+    assert tos.get("demo", "k") == b"old"
+
+
+def test_abort_after_a_failure_whose_upload_could_not_be_aborted(tos: LocalTos, client: TosClient) -> None:
+    refused = tos.faults.add(method="DELETE", status=403, code="AccessDenied")
+    tos.faults.add(method="POST", query_has="uploadId", status=403, code="AccessDenied")
+    writer = TosObjectWriter(client, "demo", "k")
+    writer.write(DATA)
+    with pytest.raises(PermissionError):
+        writer.close()
+    assert len(tos.uploads("demo")) == 1
+    refused.remove()
+    writer.abort()
+    assert tos.uploads("demo") == []
+    with pytest.raises(PermissionError):
+        writer.close()
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_close_while_an_exception_is_in_flight(fruitless: TosClient, size: int) -> None:
     def careless() -> None:

@@ -195,10 +195,12 @@ class TosObjectWriter(io.BufferedIOBase):
     def abort(self) -> None:
         """Give up: nothing becomes visible, nothing stays behind. Idempotent; does nothing after a commit or in a forked child.
 
-        Raises: TosException where the service could not be told to forget the upload; the object stays invisible.
+        Raises: TosException where the service could not be told to forget the upload; the object stays invisible, and another
+        call tells it again.
         """
-        if self._state == "open" and self._pid == os.getpid():
-            self._drop_buffer("aborted")
+        if self._pid == os.getpid() and self._state != "committed":
+            if self._state == "open":
+                self._drop_buffer("aborted")
             self._upload.abort()
 
     def __enter__(self) -> Self:
