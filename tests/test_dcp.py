@@ -146,6 +146,26 @@ def test_without_overwrite(tos: LocalTos) -> None:
     assert same(load(tos, empty(state(1))), state(1))
 
 
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_commit_whose_answer_is_lost(tos: LocalTos, overwrite: bool) -> None:
+    fault = tos.faults.add(method="PUT", key="*/.metadata", reset="after", times=1)
+    save(tos, state(1), overwrite=overwrite)
+    assert fault.hits == 1
+    assert same(load(tos, empty(state(1))), state(1))
+
+
+def test_a_checkpoint_that_appears_before_the_commit_is_not_overwritten(tos: LocalTos) -> None:
+    class Slow(TosStorageWriter):
+        def finish(self, metadata: Any, results: Any) -> None:
+            tos.put("demo", "run/step-1/.metadata", b"of another save")
+            super().finish(metadata, results)
+
+    with pytest.raises(CheckpointException) as raised:
+        dcp.save(state(1), storage_writer=Slow(URL, overwrite=False, **connection(tos)))
+    assert isinstance(cause(raised), TosExistsError)
+    assert tos.get("demo", "run/step-1/.metadata") == b"of another save"
+
+
 def test_a_save_that_fails_leaves_the_one_before(tos: LocalTos) -> None:
     save(tos, state(1))
     for key in ("*.distcp", "*/.metadata"):
@@ -250,9 +270,11 @@ def test_ranks_that_read_the_metadata_of_different_saves(tos: LocalTos) -> None:
 
 def test_errors_are_ours_and_travel(tos: LocalTos) -> None:
     save(tos, state(1))
-    tos.faults.add(method="GET", key="*.distcp", status=403, code="AccessDenied")
+    tos.faults.add(method="GET", key="*.distcp", skip=1, status=403, code="AccessDenied")
+    reader = TosStorageReader(URL, **connection(tos))
     with pytest.raises(CheckpointException) as raised:
-        load(tos, empty(state(1)))
+        dcp.load(empty(state(1)), storage_reader=reader)
+    assert reader._client.budget.used == 0
     error = pickle.load(io.BytesIO(pickle.dumps(cause(raised))))
     assert isinstance(error, TosException)
     assert (error.error.bucket, error.error.key) == ("demo", shards(tos)[0])

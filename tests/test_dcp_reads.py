@@ -1,5 +1,7 @@
 """What a load asks for: little more than it needs, many ranges at once, and all of it checked."""
 
+import os
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,7 +22,8 @@ from tosnative.dcp_reads import plan_read
 from tosnative.errors import TosIntegrityError
 from tosnative.metrics import METRICS
 from tosnative.ranges import coalesce
-from tosnative.testing import LocalTos, RequestRecord
+from tosnative.testing import Action, LocalTos, RequestRecord
+from tosnative.testing.messages import Request
 
 URL = "tos://demo/run/step-1/"
 
@@ -140,6 +143,31 @@ def test_a_broken_body_goes_on_where_it_broke(tos: LocalTos) -> None:
     tos.faults.add(method="GET", key="*.distcp", reset_after_bytes=300_000, times=4)
     target = load(tos, {name: torch.zeros_like(tensor) for name, tensor in stored.items()})
     assert all(torch.equal(target[name], stored[name]) for name in stored)
+
+
+def test_an_interrupted_load_lets_go_of_all_memory(tos: LocalTos) -> None:
+    stored = layers(12, 600, 500)
+    save(tos, stored)
+    asked: list[str | None] = []
+
+    def interrupt(request: Request) -> Action | None:
+        if request.key is None or not request.key.endswith(".distcp"):
+            return None
+        asked.append(request.key)
+        if len(asked) == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+        return Action(hang="before")
+
+    tos.faults.set_hook(interrupt)
+    reader = TosStorageReader(URL, **connection(tos))
+    target = {name: torch.zeros(tensor.shape, dtype=torch.float64) for name, tensor in stored.items()}
+    with pytest.raises(CheckpointException) as raised:
+        dcp.load(target, storage_reader=reader)
+    assert isinstance(raised.value.failures[0][0], KeyboardInterrupt)
+    assert reader._client.budget.used == 0
+    tos.faults.clear()
+    load(tos, target)
+    assert all(torch.equal(target[name], stored[name].double()) for name in stored)
 
 
 def test_without_checksums(tos: LocalTos) -> None:

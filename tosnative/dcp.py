@@ -28,7 +28,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 from torch.utils._pytree import tree_map_only
 
-from tosnative.dcp_items import StorageInfo, crc64_of, write_item
+from tosnative.dcp_items import StorageInfo, crc64_of, size_of, write_item
 from tosnative.dcp_place import CheckpointPlace
 from tosnative.dcp_reads import fetch_reads, plan_read
 from tosnative.errors import (
@@ -189,7 +189,7 @@ class TosStorageWriter(CheckpointPlace, StorageWriter):
         # Named anew at each save, here: planners may keep plans, and what they hold, from one save to the next.
         shard = f"__{rank}_{uuid.uuid4().hex}.distcp"
         check = self._client.config.enable_crc
-        with TosObjectWriter(self._client, self._bucket, self._key(shard), size_hint=_size_of(plan)) as writer:
+        with TosObjectWriter(self._client, self._bucket, self._key(shard), size_hint=size_of(plan)) as writer:
             return [write_item(writer, item, planner.resolve_data(item), shard, check) for item in plan.items]
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
@@ -203,11 +203,19 @@ class TosStorageWriter(CheckpointPlace, StorageWriter):
         self._check_shards(written, found)
         metadata.storage_data = written
         metadata.storage_meta = self.storage_meta()
-        with TosObjectWriter(
-            self._client, self._bucket, self._key(_METADATA), forbid_overwrite=not self._overwrite
-        ) as writer:
-            pickle.dump(metadata, writer)
+        self._commit(pickle.dumps(metadata))
         self._delete_stale(found.keys() - {info.relative_path for info in written.values()})
+
+    def _commit(self, content: bytes) -> None:
+        key = self._key(_METADATA)
+        try:
+            with TosObjectWriter(self._client, self._bucket, key, forbid_overwrite=not self._overwrite) as writer:
+                writer.write(content)
+        except TosExistsError:
+            # It may be our own: a request whose answer was lost is sent again. No two saves have the same content.
+            with TosObjectReader(self._client, self._bucket, key) as reader:
+                if reader.read() != content:
+                    raise
 
     def storage_meta(self) -> StorageMeta:
         return StorageMeta(checkpoint_id=self.checkpoint_id, save_id=self._save_id)
@@ -232,16 +240,6 @@ class TosStorageWriter(CheckpointPlace, StorageWriter):
             LOG.warning(
                 "%s: up to %d shards of earlier saves could not be deleted: %s", self.checkpoint_id, len(names), error
             )
-
-
-def _size_of(plan: SavePlan) -> int:
-    """About how many bytes the plan's tensors have."""
-    total = 0
-    for item in plan.items:
-        data = item.tensor_data
-        if data is not None:
-            total += data.chunk.sizes.numel() * torch.empty((), dtype=data.properties.dtype).element_size()
-    return total
 
 
 class TosStorageReader(CheckpointPlace, StorageReader):

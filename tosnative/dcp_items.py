@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch.distributed.checkpoint.filesystem import _StorageInfo
-from torch.distributed.checkpoint.planner import WriteItem
+from torch.distributed.checkpoint.planner import SavePlan, WriteItem
 from torch.distributed.checkpoint.storage import WriteResult
 
 import tosnative.crc64 as crc64_
@@ -20,7 +20,7 @@ import tosnative.crc64 as crc64_
 if TYPE_CHECKING:
     from tosnative.writer import TosObjectWriter
 
-__all__ = ["StorageInfo", "TensorPlace", "crc64_of", "memory_of", "tensor_place", "write_item"]
+__all__ = ["StorageInfo", "TensorPlace", "crc64_of", "memory_of", "size_of", "tensor_place", "write_item"]
 
 StorageInfo = _StorageInfo
 
@@ -54,6 +54,16 @@ def memory_of(tensor: torch.Tensor) -> memoryview:
     if not size:
         return memoryview(bytearray())
     return memoryview((ctypes.c_char * size).from_address(tensor.data_ptr())).cast("B")
+
+
+def size_of(plan: SavePlan) -> int:
+    """About how many bytes the plan's tensors have."""
+    total = 0
+    for item in plan.items:
+        data = item.tensor_data
+        if data is not None:
+            total += data.chunk.sizes.numel() * torch.empty((), dtype=data.properties.dtype).element_size()
+    return total
 
 
 def write_item(

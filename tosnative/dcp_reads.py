@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import math
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -23,7 +24,7 @@ from tosnative.buffers import allocate
 from tosnative.client import Download
 from tosnative.dcp_items import StorageInfo, crc64_of, memory_of, tensor_place
 from tosnative.errors import TosError, TosIntegrityError, TosNotFoundError
-from tosnative.fills import fetch
+from tosnative.fills import cancel_all, fetch
 from tosnative.metrics import METRICS
 from tosnative.prefetch import prefetch
 from tosnative.ranges import coalesce, split
@@ -172,6 +173,7 @@ def fetch_reads(reads: Iterable[Read], planner: LoadPlanner, versions: Mapping[s
         return
     client = versions[ordered[0].shard].client
     part = client.config.part_size
+    under_way: deque[Download] = deque()
 
     def start(pieces: list[_Piece]) -> list[tuple[_Piece, Download]]:
         started = []
@@ -179,6 +181,7 @@ def fetch_reads(reads: Iterable[Read], planner: LoadPlanner, versions: Mapping[s
             job = piece.job
             into = job.prepare()[piece.start - job.start : piece.stop - job.start]
             started.append((piece, job.version.range(piece.start, piece.stop, into)))
+            under_way.append(started[-1][1])
         client.submit(download for _, download in started)
         return started
 
@@ -191,10 +194,15 @@ def fetch_reads(reads: Iterable[Read], planner: LoadPlanner, versions: Mapping[s
         budget=client.budget,
     )
     with closing(flying):  # type: ignore[type-var]  # a generator, typed as the iterator that it is for others
-        for piece, download in flying:
-            _receive(piece.job, download, piece.stop)
-            if piece.stop == piece.job.stop:
-                _deliver(piece.job)
+        try:
+            for piece, download in flying:
+                _receive(piece.job, download, piece.stop)
+                under_way.popleft()
+                if piece.stop == piece.job.stop:
+                    _deliver(piece.job)
+        except BaseException:
+            cancel_all(under_way)  # all of them, even if that is interrupted: their memory is the caller's
+            raise
 
 
 def _receive(job: _Job, download: Download, stop: int) -> None:
