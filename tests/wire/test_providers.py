@@ -42,7 +42,7 @@ def objects(tos: LocalTos) -> None:
 
 
 class Metadata(http.server.BaseHTTPRequestHandler):
-    """What an instance's metadata service and STS answer: as many stale tokens as are told, then the right one."""
+    """What an instance's metadata service answers: `broken` times nothing of use, `stale` times a stale token, then the right."""
 
     def do_GET(self) -> None:
         server: Any = self.server
@@ -50,8 +50,9 @@ class Metadata(http.server.BaseHTTPRequestHandler):
         token = STALE if len(server.asked) <= server.stale else TOKEN
         expires = (datetime.now() + timedelta(hours=6)).strftime("%Y-%m-%dT%H:%M:%S+08:00")
         answer = {"AccessKeyId": AK, "SecretAccessKey": SK, "SessionToken": token, "ExpiredTime": expires}
-        body = b"<html>" if server.broken else json.dumps(answer).encode()
-        self.send_response(500 if server.broken else 200)
+        broken = len(server.asked) <= server.broken
+        body = b"<html>" if broken else json.dumps(answer).encode()
+        self.send_response(500 if broken else 200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -63,7 +64,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metadata)
-    server.asked, server.stale, server.broken = [], 0, False
+    server.asked, server.stale, server.broken = [], 0, 0
     monkeypatch.setattr(
         tos.credential.EcsCredentialsProvider, "ecs_url", f"http://127.0.0.1:{server.server_port}/roles/{{}}"
     )
@@ -103,13 +104,25 @@ def test_a_role_whose_token_is_rejected_before_its_time_is_asked_for_anew(
 def test_an_instance_without_the_role_is_named_without_what_was_answered(
     make_client: MakeClient, metadata: Any
 ) -> None:
-    metadata.broken = True
-    client = make_client(cred=EcsRoleCredentials("trainer"))
+    metadata.broken = 10**9
+    client = make_client(cred=EcsRoleCredentials("trainer"), max_retry_count=0)
     with pytest.raises(TosAccessError, match="the credential provider failed") as caught:
         client.get("test", "k0").wait()
     check_error(caught.value)
-    metadata.broken = False
+    metadata.broken = 0
     read_all(client)
+
+
+@pytest.mark.parametrize("plane", ["data", "control"])
+def test_a_metadata_service_that_is_busy_for_a_moment_fails_nothing(
+    make_client: MakeClient, metadata: Any, plane: str
+) -> None:
+    metadata.broken = 3
+    client = make_client(cred=EcsRoleCredentials("trainer"))
+    if plane == "control":
+        assert client.head("test", "k0").size == len(BODY)
+    read_all(client)
+    assert 4 <= len(metadata.asked) <= 6
 
 
 def test_tokens_of_sts_through_the_sdk(make_client: MakeClient) -> None:
@@ -174,7 +187,7 @@ def test_a_file_that_is_half_written_when_the_token_is_rejected_is_looked_at_aga
 def test_a_file_that_stays_half_written_is_an_access_error(make_client: MakeClient, tmp_path: Path) -> None:
     path = tmp_path / "credentials"
     path.write_text(json.dumps({"ak": AK, "sk": SK, "token": STALE}))
-    client = make_client(cred=FileCredentials(path))
+    client = make_client(cred=FileCredentials(path), max_retry_count=0)
     path.write_text(f'{{"ak": "{AK}", "sk": "{SK}')
     with pytest.raises(TosAccessError, match=r"the credential provider failed \(ValueError\)") as caught:
         client.get("test", "k0").wait()
@@ -225,3 +238,8 @@ def test_a_wrong_clock_is_named_on_both_planes(tos: LocalTos, make_client: MakeC
         with pytest.raises(TosAccessError, match="clock is more than 15 minutes off") as caught:
             ask()
         check_error(caught.value)
+
+
+def test_a_token_that_expired_is_replaced_where_nothing_is_retried(make_client: MakeClient) -> None:
+    served = iter([STALE, TOKEN])
+    read_all(make_client(cred=RefreshingCredentials(lambda: Credentials(AK, SK, next(served))), max_retry_count=0))

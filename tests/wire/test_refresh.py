@@ -120,7 +120,7 @@ def test_a_provider_that_fails_is_named_without_what_it_says(make_client: MakeCl
     def fetch() -> Credentials:
         raise RuntimeError("no luck with key=XYZ")
 
-    client = make_client(cred=RefreshingCredentials(fetch))
+    client = make_client(cred=RefreshingCredentials(fetch), max_retry_count=0)
     for ask in (lambda: client.get("test", "k0").wait(), lambda: client.head("test", "k0")):
         with pytest.raises(TosAccessError, match=r"the credential provider failed \(RuntimeError\)") as caught:
             ask()
@@ -189,7 +189,7 @@ class Odd(CredentialProvider):
 
 
 def test_a_provider_with_a_mistake_fails_its_requests_only(make_client: MakeClient) -> None:
-    odd, client = make_client(cred=Odd()), make_client()
+    odd, client = make_client(cred=Odd(), max_retry_count=0), make_client()
     with pytest.raises(TosException, match="KeyError"):
         odd.get("test", "k0").wait()
     assert client.get("test", "k0").wait().getvalue() == BODY

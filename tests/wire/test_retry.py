@@ -165,8 +165,28 @@ def test_credentials_are_refreshed_at_most_twice_and_at_once() -> None:
     expired = Failure(Kind.EXPIRED, "expired", status=403, code="ExpiredToken")
     attempts = Attempts(0.0)
     assert [decide(attempts, expired) for _ in range(3)] == [0.0, 0.0, None]
+    attempts.progressed(1.0)
+    assert decide(attempts, expired, now=1.0) == 0.0, "a transfer that takes hours outlives many tokens"
+    assert decide(Attempts(0.0), expired, policy=RetryPolicy(max_retries=0)) == 0.0
+    spent = RetryBudget(rate_per_s=0.001, burst=0)
+    assert Attempts(0.0).decide(POLICY, expired, 0.0, 0.5, spent) == 0.0
     assert is_expired("ExpiredToken")
     assert not is_expired("AccessDenied")
+
+
+def test_a_provider_that_fails_is_asked_again_for_some_seconds() -> None:
+    no = Failure(Kind.PROVIDER, "no credentials", exception=errors.TosAccessError("no credentials"))
+    attempts = Attempts(0.0)
+    assert decide(attempts, no, now=100.0, random=0.999) == pytest.approx(0.0999)
+    assert decide(attempts, no, now=102.9) is not None
+    assert decide(attempts, no, now=103.1) is None
+    spent = RetryBudget(rate_per_s=0.001, burst=0)
+    assert Attempts(0.0).decide(POLICY, no, 0.0, 0.0, spent) == 0.0, "it is asked once for all"
+    other = Attempts(0.0)
+    decide(other, no, now=100.0)
+    decide(other, BROKEN, now=101.0)
+    assert decide(other, no, now=120.0) is not None, "they were there meanwhile"
+    assert type(other.exception(no, 121.0, "GET", "b", "k")) is errors.TosAccessError
 
 
 @pytest.mark.parametrize("kind", [Kind.CORRUPT, Kind.PROTOCOL])
@@ -227,6 +247,7 @@ def test_every_kind_of_failure_has_been_thought_of() -> None:
             "SLOW",
             "STATUS",
             "EXPIRED",
+            "PROVIDER",
             "CORRUPT",
             "PROTOCOL",
             "CHANGED",
@@ -247,6 +268,20 @@ def test_a_burst_is_free_and_the_rest_is_spaced() -> None:
     for _ in range(6):
         budget.succeeded()
     assert budget.delay(0.4) == 0.0, "success pays"
+
+
+def test_what_is_given_up_takes_nothing_from_the_others() -> None:
+    budget = RetryBudget(rate_per_s=10, burst=1)
+    for _ in range(1000):
+        assert Attempts(0.0).decide(RetryPolicy(5.0), BROKEN, 6.0, 0.5, budget) is None
+        assert Attempts(0.0).decide(RetryPolicy(5.0), BROKEN, 5.0, 0.5, budget) is None
+    assert budget.delay(6.0) == 0.0
+    assert [Attempts(0.0).decide(RetryPolicy(6.15), BROKEN, 6.0, 0.0, budget) for _ in range(3)] == [
+        pytest.approx(0.1),
+        None,
+        None,
+    ]
+    assert budget.delay(6.0) == pytest.approx(0.2)
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=300))

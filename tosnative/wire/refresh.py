@@ -26,7 +26,7 @@ _SHORT_S = 0.0005
 def provider_failure(error: BaseException) -> Failure:
     """A credential provider, which is foreign code, raised `error`: only its kind is shown, as its text may hold secrets."""
     told = TosError(f"the credential provider failed ({type(error).__name__})", hint="see its own log", cause="")
-    return Failure(Kind.FINAL, told.message, exception=TosAccessError(told), cause=error)
+    return Failure(Kind.PROVIDER, told.message, exception=TosAccessError(told), cause=error)
 
 
 class Refresher:

@@ -30,6 +30,9 @@ _RETRYABLE_EC = "0005-00000044"
 _EXPIRED_CODES = frozenset({"ExpiredToken", "InvalidSecurityToken"})
 # An endpoint that has never answered is more likely wrong than down.
 _NEVER_REACHED_S = 6.0
+# A provider of credentials that fails for so long will not come round; for less, whatever it asks may have been busy.
+_NO_CREDENTIALS_S = 3.0
+_NO_CREDENTIALS_CAP_S = 0.5
 # Refreshed credentials that are rejected again are not going to become right.
 _MOST_REFRESHES = 2
 # So many times wrong bytes are bad luck.
@@ -48,10 +51,15 @@ class Kind(enum.Enum):
     SLOW = "no answer in time"
     STATUS = "the service refused"
     EXPIRED = "the credentials expired"
+    PROVIDER = "no credentials"
     CORRUPT = "the bytes do not match"
     PROTOCOL = "not a proper answer"
     CHANGED = "the object changed"
     FINAL = "final"
+
+
+# All who wait for credentials wait for one answer of their provider.
+_WITHOUT_LOAD = (Kind.EXPIRED, Kind.PROVIDER)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,6 +124,10 @@ class RetryBudget:
         self._tokens -= 1
         return max(0.0, -self._tokens / self._rate)
 
+    def give_back(self) -> None:
+        """The retry that was taken last is not made after all."""
+        self._tokens += 1
+
 
 @dataclass(slots=True)
 class Attempts:
@@ -125,6 +137,7 @@ class Attempts:
     count: int = 0
     stale: int = 0
     refreshes: int = 0
+    without: float | None = None  # since when the provider fails
     wrong: int = 0  # answers with wrong bytes
     causes: list[str] = field(default_factory=list)
     since: float | None = None  # when it last moved on; the deadline counts from here
@@ -136,7 +149,7 @@ class Attempts:
 
     def progressed(self, now: float) -> None:
         """The attempt that failed now had moved a good piece: a long transfer is not given up for a short trouble."""
-        self.since, self.vain = now, 0
+        self.since, self.vain, self.refreshes = now, 0, 0
 
     def take_back(self) -> None:
         """The further attempt that was decided last is not made."""
@@ -153,10 +166,16 @@ class Attempts:
         delay = self._delay(policy, failure, now, random)
         if delay is None:
             return None
-        if policy.max_retries is not None and self.count >= policy.max_retries:
+        # The request with other credentials is another one.
+        counts = failure.kind is not Kind.EXPIRED
+        if counts and policy.max_retries is not None and self.count >= policy.max_retries:
             return None
-        delay = max(delay, budget.delay(now))
         if self.overdue(policy, now + delay):
+            return None
+        if failure.kind not in _WITHOUT_LOAD:
+            delay = max(delay, budget.delay(now))
+        if self.overdue(policy, now + delay):
+            budget.give_back()
             return None
         self.count += 1
         self.vain += 1
@@ -171,6 +190,9 @@ class Attempts:
             return None
         if kind is Kind.CONNECT and not failure.reached and now - self.began > _NEVER_REACHED_S:
             return None
+        self.without = (now if self.without is None else self.without) if kind is Kind.PROVIDER else None
+        if self.without is not None and now - self.without > _NO_CREDENTIALS_S:
+            return None
         if kind is Kind.EXPIRED:
             self.refreshes += 1
             return 0.0 if self.refreshes <= _MOST_REFRESHES else None
@@ -178,7 +200,8 @@ class Attempts:
             self.wrong += 1
             if self.wrong > _MOST_WRONG:
                 return None
-        jittered = random * min(policy.cap_s, policy.base_s * 2.0 ** min(self.vain, 16))
+        cap_s = _NO_CREDENTIALS_CAP_S if kind is Kind.PROVIDER else policy.cap_s
+        jittered = random * min(cap_s, policy.base_s * 2.0 ** min(self.vain, 16))
         if failure.retry_after_s is not None and failure.retry_after_s < policy.base_s:
             return max(failure.retry_after_s, jittered)  # "at once" tells nothing of when there is a point
         if failure.retry_after_s is not None:
