@@ -82,6 +82,27 @@ def test_another_type_and_layout_than_was_saved(tos: LocalTos) -> None:
     assert torch.equal(load(tos, {"t": torch.zeros(700, 900).t()})["t"], tensor)
 
 
+class Tagged(torch.Tensor):
+    """As quantization libraries have them: torch.save writes more of it than its memory."""
+
+
+def test_tensors_of_classes_of_their_own(tos: LocalTos) -> None:
+    tensor = torch.randn(300, 400).as_subclass(Tagged)
+    save(tos, {"t": tensor})
+    torch.serialization.add_safe_globals([Tagged])
+    loaded = load(tos, {"t": torch.zeros(300, 400).as_subclass(Tagged)})["t"]
+    assert type(loaded) is Tagged
+    assert torch.equal(loaded, tensor)
+
+
+def test_a_bucket_with_folders() -> None:
+    with LocalTos(hns_buckets=["demo"]) as tos:
+        for seed in (1, 2):
+            save(tos, state(seed))
+            assert same(load(tos, empty(state(seed))), state(seed))
+        assert len(shards(tos)) == 1
+
+
 def test_nested_states_and_what_is_no_tensor(tos: LocalTos) -> None:
     saved = state(3) | {"extra": {"list": [1, {"deep": torch.ones(2)}], "bytes": b"\0" * 100_000}}
     save(tos, saved)

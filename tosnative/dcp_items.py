@@ -20,7 +20,7 @@ import tosnative.crc64 as crc64_
 if TYPE_CHECKING:
     from tosnative.writer import TosObjectWriter
 
-__all__ = ["StorageInfo", "TensorPlace", "crc64_of", "memory_of", "size_of", "tensor_place", "write_item"]
+__all__ = ["StorageInfo", "TensorPlace", "crc64_of", "is_plain", "memory_of", "size_of", "tensor_place", "write_item"]
 
 StorageInfo = _StorageInfo
 
@@ -46,6 +46,11 @@ def crc64_of(info: StorageInfo) -> int | None:
     """CRC64 of the tensor's own bytes where their place is known, of the whole item otherwise; None where nobody computed it."""
     crc: int | None = getattr(info, "crc64", None)
     return crc
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its values are what its memory holds: not so where it is sparse, quantized, or a class around other tensors."""
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def memory_of(tensor: torch.Tensor) -> memoryview:
@@ -89,7 +94,7 @@ def write_item(
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor in main memory, with no more behind it than its own bytes: torch.save writes all of a storage."""
     tensor = tensor.detach().cpu()
-    if tensor.layout is not torch.strided or tensor.is_quantized:
+    if not is_plain(tensor):
         return tensor
     tensor = tensor.resolve_conj().resolve_neg().contiguous()
     if tensor.untyped_storage().nbytes() != tensor.numel() * tensor.element_size():
@@ -98,10 +103,10 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _write_tensor(writer: TosObjectWriter, tensor: torch.Tensor, noted: dict[str, Any], check: bool) -> None:
-    size = tensor.numel() * tensor.element_size() if tensor.layout is torch.strided else 0
+    size = tensor.numel() * tensor.element_size() if is_plain(tensor) else 0
     watch = _Watch(writer, size, check)
     torch.save(tensor, cast(IO[bytes], watch))
-    if watch.place is not None and not tensor.is_quantized:
+    if watch.place is not None:
         # Plain values: whoever reads the checkpoint elsewhere need not have this library.
         noted["tensor_place"] = tuple(TensorPlace(watch.place, tensor.dtype, tuple(tensor.shape)))
     if check and watch.place is not None:

@@ -22,7 +22,7 @@ from torch.distributed.checkpoint.planner import LoadItemType, LoadPlanner, Read
 import tosnative.crc64 as crc64_
 from tosnative.buffers import allocate
 from tosnative.client import Download
-from tosnative.dcp_items import StorageInfo, crc64_of, memory_of, tensor_place
+from tosnative.dcp_items import StorageInfo, crc64_of, is_plain, memory_of, tensor_place
 from tosnative.errors import TosError, TosIntegrityError, TosNotFoundError
 from tosnative.fills import cancel_all, fetch
 from tosnative.metrics import METRICS
@@ -143,7 +143,7 @@ class _Job:
 def _takes_bytes(target: torch.Tensor, read: Read) -> bool:
     return (
         target.device.type == "cpu"
-        and target.layout is torch.strided
+        and is_plain(target)
         and target.dtype == read.dtype
         and target.is_contiguous()
         and not (target.is_conj() or target.is_neg())
