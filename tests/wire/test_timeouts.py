@@ -82,6 +82,20 @@ def test_a_control_answer_that_stops_in_the_middle(make_client: MakeClient) -> N
             check_error(caught.value)
 
 
+def test_interim_answers_without_end_are_no_answer(make_client: MakeClient) -> None:
+    def script(connection: socket.socket) -> None:
+        read_request(connection)
+        while True:
+            connection.sendall(b"HTTP/1.1 103 Hints\r\nLink: <x>\r\n\r\n" * 100)
+
+    with serving(script) as server:
+        client = make_client(endpoint=server.endpoint, first_byte_timeout_s=0.3, max_retry_count=0)
+        for ask in both_planes(client)[:2]:
+            with pytest.raises(TosTimeoutError) as caught:
+                ask()
+            check_error(caught.value)
+
+
 def counting(pieces: list[bytes], gate: threading.Event) -> Any:
     """Answer requests whole until the pieces run out; then the head and half of a body, and the rest after the gate."""
 
