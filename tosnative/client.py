@@ -134,21 +134,31 @@ class TosClient:
         crc64: int | None = None,
         content_type: str | None = None,
         forbid_overwrite: bool = False,
+        submit: bool = True,
     ) -> Upload:
-        """A PUT of a whole object (at most 5 GiB), submitted. `data` must stay as it is until it is done."""
+        """A PUT of a whole object (at most 5 GiB), submitted unless told not to. `data` must stay as it is until done."""
         signed = _write_headers(content_type, forbid_overwrite)
         check_key(bucket, key)
         upload = Upload(self._target(bucket), bucket, key, memoryview(data), crc64, "", signed or None)
-        self.submit((upload,))
+        if submit:
+            self.submit((upload,))
         return upload
 
     def upload_part(
-        self, bucket: str, key: str, upload_id: str, number: int, data: memoryview, crc64: int | None = None
+        self,
+        bucket: str,
+        key: str,
+        upload_id: str,
+        number: int,
+        data: memoryview,
+        crc64: int | None = None,
+        submit: bool = True,
     ) -> Upload:
-        """A PUT of part `number` (1 to 10,000) of a multipart upload, submitted. `data` must stay as it is until done."""
+        """As `put`, of part `number` (1 to 10,000) of a multipart upload."""
         query = canonical_query({"partNumber": str(number), "uploadId": upload_id})
         upload = Upload(self._target(bucket), bucket, key, data, crc64, query)
-        self.submit((upload,))
+        if submit:
+            self.submit((upload,))
         return upload
 
     def advised_depth(self, bucket: str | None = None) -> int:
@@ -212,34 +222,31 @@ class TosClient:
         max_keys: int = 1000,
     ) -> Query:
         """The request for one page, not yet submitted; `parse_page` reads its answer."""
-        query = {"list-type": "2", "max-keys": str(max_keys)}
         optional = {"prefix": prefix, "delimiter": delimiter, "start-after": start_after, "continuation-token": token}
-        query.update({name: value for name, value in optional.items() if value})
+        query = {"list-type": "2", "max-keys": str(max_keys)} | {
+            name: value for name, value in optional.items() if value
+        }
         return Query(self._target(bucket), bucket, prefix, query)
 
     def create_upload(
         self, bucket: str, key: str, *, content_type: str | None = None, forbid_overwrite: bool = False
     ) -> str:
-        """Begin a multipart upload; returns its id.
+        """Begin a multipart upload; returns its id. If an answer is lost it begins another; the lost one stays open, empty.
 
-        If an answer is lost it begins another; the lost one stays open, empty and invisible, until uploads of its age are
-        aborted (`tosnative uploads --abort-older-than`). It is not looked for: a listing of uploads tells key and time, and
-        one of the same key and moment may be another process's that is about to send its first part.
+        It is not looked for: in a listing it cannot be told from another process's upload of the same key and moment.
         """
         check_key(bucket, key)
         _write_headers(content_type, forbid_overwrite)
-        out = self._control.call(
-            "POST",
-            bucket,
-            key,
-            lambda sdk: sdk.create_multipart_upload(
+
+        def ask(sdk: Any) -> Any:
+            return sdk.create_multipart_upload(
                 bucket, key, content_type=content_type, forbid_overwrite=forbid_overwrite or None
-            ),
-        )
-        if not out.upload_id:
-            raise TosException(
-                TosError("the service began an upload without an id", operation="POST", bucket=bucket, key=key)
             )
+
+        out = self._control.call("POST", bucket, key, ask)
+        if not out.upload_id:
+            text = "the service began an upload without an id"
+            raise TosException(TosError(text, operation="POST", bucket=bucket, key=key))
         return str(out.upload_id)
 
     def complete_upload(
@@ -307,9 +314,7 @@ def _rebuild(endpoint: str, region: str, cred: CredentialProvider, config: TosCl
 
 
 def _write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str, str]:
-    headers = {}
+    headers = {"x-tos-forbid-overwrite": "true"} if forbid_overwrite else {}
     if content_type is not None:
         headers["content-type"] = check_header_value("content_type", content_type)
-    if forbid_overwrite:
-        headers["x-tos-forbid-overwrite"] = "true"
     return headers

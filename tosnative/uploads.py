@@ -104,7 +104,7 @@ class ObjectUpload:
             elif len(self._flying) <= self._limit and self._take(size, not self._flying):
                 return allocate(size)
             else:
-                self._settle(self._flying.popleft())
+                self._settle(self._flying[0])
 
     def send(self, buffer: memoryview, size: int) -> None:
         """Send the first `size` bytes of the buffer as the next part; begins the multipart upload with the first one."""
@@ -112,21 +112,19 @@ class ObjectUpload:
             self._begin()
         assert self.upload_id is not None
         while len(self._flying) >= self._limit:
-            self._settle(self._flying.popleft())
+            self._settle(self._flying[0])
         data = buffer[:size]
         crc = crc64_.update(data) if self.check else None
-        upload = self.client.upload_part(self.bucket, self.key, self.upload_id, self._number, data, crc)
+        upload = self.client.upload_part(self.bucket, self.key, self.upload_id, self._number, data, crc, submit=False)
+        # Known before it is under way: an interruption may come at any moment.
         self._flying.append(_Flying(self._number, size, crc, buffer, upload))
+        self.client.submit((upload,))
         self._number += 1
 
     def check_parts(self) -> None:
         """Take note of the parts that are done. Raises: the first failure among them."""
-        flying = self._flying
-        if any(part.upload.done for part in flying):
-            for part in list(flying):
-                if part.upload.done:
-                    flying.remove(part)
-                    self._settle(part)
+        for part in [part for part in self._flying if part.upload.done]:
+            self._settle(part)
 
     def _settle(self, part: _Flying) -> None:
         try:
@@ -135,18 +133,21 @@ class ObjectUpload:
             text = f"part {part.number} of upload {self.upload_id}: {error.error.message}"
             raise type(error)(replace(error.error, message=text)) from error
         self._done.append((part.number, part.upload.etag, part.crc64, part.size))
+        self._flying.remove(part)
         self._free.append(part.buffer)
 
     def _take(self, size: int, force: bool) -> bool:
         # The part that is being filled is always admitted: a writer without one could not go on.
-        if not self.client.budget.take(size, force=force):
-            return False
+        # Noted first: what an interruption leaves noted and not taken makes up for itself, the reverse never.
         self._taken += size
+        if not self.client.budget.take(size, force=force):
+            self._taken -= size
+            return False
         return True
 
     def _give(self, size: int) -> None:
-        self._taken -= size
         self.client.budget.give(size)
+        self._taken -= size
 
     # -- the whole
 
@@ -161,14 +162,16 @@ class ObjectUpload:
             crc64=crc,
             content_type=self._content_type,
             forbid_overwrite=self._forbid_overwrite,
+            submit=False,
         )
+        self.client.submit((upload,))
         upload.wait()
         return TosObjectMeta(self.bucket, self.key, size, upload.etag, crc if self.check else upload.crc64)
 
     def finish_parts(self) -> None:
         """Wait for every part; then `crc64` is that of the whole. Raises: the first failure."""
         while self._flying:
-            self._settle(self._flying.popleft())
+            self._settle(self._flying[0])
         self._done.sort()
         if self.check:
             whole = 0
@@ -217,10 +220,13 @@ class ObjectUpload:
 
     @property
     def holds_anything(self) -> bool:
-        return bool(self._taken or self._flying or self.upload_id is not None)
+        """Something that is still to be given back, and that nobody is giving back."""
+        return bool(self._taken or self._flying or (self.upload_id is not None and not self._aborting))
 
     def release(self) -> None:
         """Return when no part is in flight any more; the buffers and their share of the budget are given back. Idempotent."""
+        if self._whole is not None:
+            self._whole.cancel()
         for part in list(self._flying):
             part.upload.cancel()
         self._flying.clear()
@@ -251,9 +257,10 @@ class ObjectUpload:
             finally:
                 self._aborting = False
 
-    def give_up_dropped(self) -> None:
-        """For a writer that was collected without close(); in the reaper's thread."""
-        _LOG.warning("%s: its writer was dropped without close(); aborting", format_uri(self.bucket, self.key))
+    def give_up_dropped(self, closed: bool) -> None:
+        """For a writer that was collected without close(), or whose giving up was interrupted; in the reaper's thread."""
+        if not closed:
+            _LOG.warning("%s: its writer was dropped without close(); aborting", format_uri(self.bucket, self.key))
         try:
             self.release()
         finally:

@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -234,16 +235,20 @@ class TosObjectWriter(io.BufferedIOBase):
                 upload.send(self._buffer, self._used)
                 upload.finish_parts()
                 meta = upload.complete()
-        except BaseException as error:
-            asked = upload.asked_to_commit
-            self._fail(error)
-            self._state = "failed"
-            if not (asked and may_have_succeeded(error)):
-                raise
-            # A multipart upload that the service has forgotten cannot be completed any more.
-            self._look(error, over=is_over(error) or (not single and upload.upload_id is None))
-        else:
             self._succeeded(meta)
+        except BaseException as error:
+            if not (upload.asked_to_commit and may_have_succeeded(error)):
+                self._fail(error)
+                self._state = "failed"
+                raise
+            problem = error
+            try:
+                self._fail(error)
+            except BaseException as again:  # noqa: BLE001 - Ctrl-C twice
+                problem = again if isinstance(error, TosException) else error
+            self._state = "failed"
+            # A multipart upload that the service has forgotten cannot be completed any more.
+            self._look(problem, over=is_over(error) or (not single and upload.upload_id is None))
 
     def _look(self, error: BaseException, over: bool) -> None:
         """Return where the commit that ended in `error` was carried out nevertheless; an interruption goes on in any case."""
@@ -280,8 +285,9 @@ class TosObjectWriter(io.BufferedIOBase):
 
     def __del__(self) -> None:
         # Takes no lock: it may run in a thread that holds the engine's. See reaper. A BufferedIOBase would close() here.
-        if self._state == "open" and self._failure is None and self._upload.holds_anything:
-            reaper.later(self._pid, self._upload.give_up_dropped)
+        if self._state != "closed" and self._upload.holds_anything:
+            closed = self._state != "open" or self._failure is not None
+            reaper.later(self._pid, partial(self._upload.give_up_dropped, closed))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a TosObjectWriter cannot be pickled: it belongs to the process that made it")
