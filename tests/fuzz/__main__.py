@@ -33,6 +33,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _pick(targets: dict[str, Any], name: str) -> Any:
+    if name not in targets:
+        sys.exit(f"there is no target {name!r}: all, {', '.join(targets)}")
+    return targets[name]
+
+
 def _load(instrumenting: Any) -> dict[str, Any]:
     """The targets; imported late, as atheris has to instrument what they import."""
     with instrumenting:
@@ -43,7 +49,7 @@ def _load(instrumenting: Any) -> dict[str, Any]:
 def _guided(name: str, args: argparse.Namespace) -> None:
     """Run one target under atheris, which ends the process."""
     atheris = importlib.import_module("atheris")
-    target = _load(atheris.instrument_imports(include=["tosnative"]))[name]
+    target = _pick(_load(atheris.instrument_imports(include=["tosnative"])), name)
     with tempfile.TemporaryDirectory() as scratch:
         corpus = Path(args.corpus or scratch, name)
         corpus.mkdir(parents=True, exist_ok=True)
@@ -71,7 +77,7 @@ def _mix(target: Any, chance: random.Random) -> bytes:
 
 
 def _plain(name: str, args: argparse.Namespace) -> int:
-    target, chance = _load(contextlib.nullcontext())[name], random.Random(args.seed)
+    target, chance = _pick(_load(contextlib.nullcontext()), name), random.Random(args.seed)
     end = time.monotonic() + (args.seconds or 60)
     count = 0
     while count < args.runs if args.runs is not None else time.monotonic() < end:
