@@ -30,6 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--corpus", help="a folder where inputs that reached something new are kept")
     parser.add_argument("--plain", action="store_true", help="without atheris")
+    parser.add_argument("--scratch", help=argparse.SUPPRESS)
     return parser
 
 
@@ -50,17 +51,16 @@ def _guided(name: str, args: argparse.Namespace) -> None:
     """Run one target under atheris, which ends the process."""
     atheris = importlib.import_module("atheris")
     target = _pick(_load(atheris.instrument_imports(include=["tosnative"])), name)
-    with tempfile.TemporaryDirectory() as scratch:
-        corpus = Path(args.corpus or scratch, name)
-        corpus.mkdir(parents=True, exist_ok=True)
-        for number, seed in enumerate(target.seeds):
-            (corpus / f"seed{number}").write_bytes(seed)
-        words = Path(scratch, "words")
-        words.write_text("".join(f'"{"".join(f"{chr(92)}x{byte:02x}" for byte in word)}"\n' for word in target.words))
-        bound = f"-runs={args.runs}" if args.runs is not None else f"-max_total_time={args.seconds or 60:.0f}"
-        options = [f"-seed={args.seed}", f"-max_len={MAX_BYTES}", f"-artifact_prefix={scratch}/", f"-dict={words}"]
-        atheris.Setup([sys.argv[0], bound, *options, "-print_final_stats=1", str(corpus)], target.check)
-        atheris.Fuzz()
+    corpus = Path(args.corpus or args.scratch, name)
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(target.seeds):
+        (corpus / f"seed{number}").write_bytes(seed)
+    words = Path(args.scratch, "words")
+    words.write_text("".join(f'"{"".join(f"{chr(92)}x{byte:02x}" for byte in word)}"\n' for word in target.words))
+    bound = f"-runs={args.runs}" if args.runs is not None else f"-max_total_time={args.seconds or 60:.0f}"
+    options = [f"-seed={args.seed}", f"-max_len={MAX_BYTES}", f"-artifact_prefix={args.scratch}/", f"-dict={words}"]
+    atheris.Setup([sys.argv[0], bound, *options, "-print_final_stats=1", str(corpus)], target.check)
+    atheris.Fuzz()
 
 
 def _mix(target: Any, chance: random.Random) -> bytes:
@@ -99,9 +99,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         rest.remove("all")
         command = [sys.executable, "-m", "tests.fuzz"]
         return max(subprocess.call([*command, name, *rest]) for name in _load(contextlib.nullcontext()))
-    if importlib.util.find_spec("atheris") is not None and not args.plain:
+    if importlib.util.find_spec("atheris") is None or args.plain:
+        return _plain(args.target, args)
+    if args.scratch:
         _guided(args.target, args)
-    return _plain(args.target, args)
+    with tempfile.TemporaryDirectory() as scratch:  # of this process, as atheris ends its own without a word
+        command = [sys.executable, "-m", "tests.fuzz", *(sys.argv[1:] if argv is None else argv), "--scratch", scratch]
+        return subprocess.call(command)
 
 
 if __name__ == "__main__":
