@@ -72,6 +72,18 @@ def test_a_lost_answer_to_the_completion_is_looked_up(tos: LocalTos, client: Tos
     assert writer.meta is not None
 
 
+def test_a_lost_answer_to_the_creation_leaves_an_empty_upload(tos: LocalTos, client: TosClient) -> None:
+    """It cannot be told from another process's that begins to write the same key, so it is left to be found by its age."""
+    lost = tos.faults.add(method="POST", query_has="uploads", times=1, reset="after")
+    write(client, LARGE)
+    assert lost.hits == 1
+    assert tos.get("demo", "k") == LARGE
+    (left,) = client.list_uploads("demo", "k")
+    parts = [request for request in tos.requests if request.query.get("uploadId") == left.upload_id]
+    assert parts == []
+    client.abort_upload("demo", left.key, left.upload_id)
+
+
 # -- trouble that stays
 
 

@@ -36,7 +36,7 @@ class TosObjectWriter(io.BufferedIOBase):
     Only close() (or leaving the `with` block normally, or commit()) commits. These abort, and leave what was under the key
     as it was: an exception in the `with` block; close() while an exception is in flight that was not when the writer was
     made, as in `finally: writer.close()`; abort(); being collected; the end of the process. A signal that kills the process at once
-    leaves an upload open, invisible, until somebody aborts uploads of its age.
+    leaves an upload open, invisible, until somebody aborts uploads of its age; so does a lost answer to creating one, empty.
 
     The first failure sticks: the upload is aborted, and every later call raises that failure. A forked child cannot use the
     writer and never touches its upload.
