@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from typing import TYPE_CHECKING
 
 import tosnative.reaper as reaper
@@ -168,10 +169,12 @@ class ObjectContent(io.BufferedIOBase):
         first = self._first
         if first is None:
             first = self._ask(self._pos, want)
-        if first.engine is None:
+        began = time.perf_counter() if first.engine is None else None
+        if began is not None:
             version.client.submit([first])
         self._first = None  # whatever happens: a later call asks anew
         version.learn(first.wait())
+        took = None if began is None else time.perf_counter() - began
         if not version.pinned:  # past the end of an object without an ETag in the answer; size is known all the same
             if version.size is None:
                 first = version.range(0, version.client.config.part_size)
@@ -181,7 +184,7 @@ class ObjectContent(io.BufferedIOBase):
         if first.start == 0 and first.length == version.size and self._kind is not ReaderType.DIRECT:
             self._data = first.getvalue()
         else:
-            self._strategy().adopt(first)
+            self._strategy().adopt(first, took)
 
     def _strategy(self) -> Fill:
         fill = self._fill

@@ -29,8 +29,8 @@ STRAIGHT_IN_FLIGHT = 32
 class Fill(Protocol):
     """Where a reader's bytes come from. `at + size` may not pass the object's end where a size is asked for."""
 
-    def adopt(self, download: Download) -> None:
-        """Make use of the reader's first request, which is done and learned."""
+    def adopt(self, download: Download, seconds: float | None) -> None:
+        """Make use of the reader's first request, which is done and learned. seconds: how long it took, where that is known."""
 
     def view(self, at: int, size: int) -> memoryview | None:
         """[at, at + size) if it is held, valid until the next call of any method; None where a request would be needed."""
@@ -93,7 +93,7 @@ class DirectFill:
         self._version = version
         self._spare: Download | None = None
 
-    def adopt(self, download: Download) -> None:
+    def adopt(self, download: Download, seconds: float | None) -> None:
         self._spare = download
 
     def view(self, at: int, size: int) -> memoryview | None:
@@ -132,7 +132,7 @@ class RangedFill:
         self._buffer: memoryview | None = None
         self._taken = 0
 
-    def adopt(self, download: Download) -> None:
+    def adopt(self, download: Download, seconds: float | None) -> None:
         self._start, self._stop = download.start, download.start + download.length
         self._held = download.view
 

@@ -59,8 +59,9 @@ class _Piece(NamedTuple):
 class SequentialFill:
     """Holds parts of a fixed grid and asks for the next ones before they are read, the more the longer reading goes on.
 
-    - Ahead are at most `window` parts, and at most four times the bytes that were read without a jump: a look at the head
-      of a large object fetches one part, a read from front to back soon keeps the whole window in flight.
+    - Ahead are at most `window` parts, fewer where the service is near (see `Pace`), and at most four times the bytes that were
+      read without a jump: a look at the head of a large object fetches one part, a read from front to back soon keeps the
+      whole window in flight.
     - A part that was read to its end is dropped when the next one was; parts that were not (the end of a zip file, which
       torch.load reads first) stay until room is needed. Held or in flight are at most window + 3 parts.
     - Whole cells that a read asks for and nobody has asked for yet are received into the caller's memory.
@@ -86,7 +87,9 @@ class SequentialFill:
 
     # -- the interface
 
-    def adopt(self, download: Download) -> None:
+    def adopt(self, download: Download, seconds: float | None) -> None:
+        if seconds is not None:
+            self._pace.answered(download.length, seconds)
         cell, off = divmod(download.start, self._size)
         stop = download.start + download.length
         if off or not download.length or stop != self._end_of(cell):
@@ -107,30 +110,32 @@ class SequentialFill:
         stop = min(at + len(into), self._version.size or 0)
         if at >= stop:
             return 0
+        if stop - at >= LARGE:
+            self._read_large(at, stop, into)
+            return stop - at
         part = self._parts.get(at // self._size)
         if part is not None and part.ready and stop <= part.stop:
             copy(into, part.view[at - part.start : stop - part.start])
             self._passed(part, at, stop)
         else:
             self._moved(at, stop)
-            if stop - at < LARGE:
-                self._gather(at, stop, into, None)
-            else:
-                self._read_large(at, stop, into)
+            self._gather(at, stop, into, None)
         return stop - at
 
     def _read_large(self, at: int, stop: int, into: memoryview) -> None:
-        pace, began = self._pace, self._left_at
-        if pace.straight and any(cell in self._parts for cell in range(at // self._size, -(-stop // self._size))):
-            pace.read_ahead()  # for the small reads in between
-        if not pace.straight:
-            self._gather(at, stop, into, None)
-            return
-        if began is None:
-            began = time.perf_counter()
-        self._gather(at, stop, into, piece_size(self._version, stop - at))
+        pace = self._pace
+        began = time.perf_counter() if self._left_at is None else self._left_at
+        ahead = any(cell in self._parts for cell in range(at // self._size, -(-stop // self._size)))
+        if ahead and not pace.settled and pace.straight:
+            pace.read_ahead()  # small reads in between have begun it
+        straight = pace.straight
+        self._moved(at, stop)
+        self._gather(at, stop, into, piece_size(self._version, stop - at) if straight else None)
         self._left_at = time.perf_counter()
-        pace.went_straight(stop - at, self._left_at - began)
+        if not straight:
+            pace.went_ahead(stop - at, self._left_at - began)
+        elif not ahead:
+            pace.went_straight(stop - at, self._left_at - began)
 
     def release(self) -> None:
         parts, self._parts = list(self._parts.values()), {}
@@ -173,7 +178,7 @@ class SequentialFill:
 
     def _read_ahead(self, stop: int) -> None:
         """Ask for the parts that will be read after `stop`, as far as the budget goes."""
-        ahead = min(self._window, 4 * self._run // self._size)
+        ahead = min(self._pace.window(self._window), 4 * self._run // self._size)
         first = stop // self._size  # the cell that is being read, unless a new one begins here
         last = min(first + ahead + (ahead > 0 and stop % self._size > 0), -(-(self._version.size or 0) // self._size))
         batch: list[Download] = []
@@ -241,11 +246,16 @@ class SequentialFill:
         try:
             if part.download.engine is None:  # the read that made it was interrupted before it could submit it
                 self._version.client.submit([part.download])
+            began = time.perf_counter()
             self._version.learn(part.download.wait())
+            self._pace.waited(self._flying() * self._size, time.perf_counter() - began)
         except BaseException:
             self._drop(part.start // self._size)
             raise
         part.view, part.download, part.ready = part.download.view, None, True
+
+    def _flying(self) -> int:
+        return sum(part.download is not None for part in self._parts.values())
 
     # -- reads that need more than what is held
 
@@ -284,7 +294,7 @@ class SequentialFill:
             part = None
         if part is None:
             if most is not None:
-                end = min(stop, pos + most)  # no part that is held or under way lies here
+                end = min(end, stop, pos + most)
             if most is not None or (stop >= end and (end - pos >= BIG or end - pos >= self._size)):
                 straight = self._version.range(pos, end, into[: end - pos])
                 batch.append(straight)
