@@ -29,11 +29,13 @@ LAYERS: dict[str, str] = {
     "words": """quoting errors uri endpoint meta ranges crc64 metrics logs config credential_files credentials""",
     "wire": """wire wire.process wire.libc wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
         wire.signing wire.connections wire.targets wire.transfer wire.channel wire.fast_channel wire.pool wire.mailbox
-        wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine wire.sdk wire.control""",
+        wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine
+        wire.sdk_session wire.sdk wire.control""",
     "client": """growing page_shape columns pages completion deletion client
         shared index_columns index key_space listing ranged_listing source""",
     "streams": "buffers reaper version fills pace readahead content reader parts outcome creation uploads writer",
-    "torch": "sharding sampling options prefetch position samples datasets checkpoint dcp_items dcp_reads dcp_place dcp lightning_paths lightning tensors",
+    "torch": """sharding sampling options prefetch position samples datasets checkpoint
+        dcp_items dcp_reads dcp_place dcp lightning_paths lightning tensors""",
     "face": "testing cli __main__",
 }
 ORDER = [name for names in LAYERS.values() for name in names.split()]
@@ -45,6 +47,7 @@ LOOKS_INTO_WIRE = {"client", "completion", "deletion"}
 THIRD_PARTY = {
     "crcmod": {"crc64"},
     "urllib3": {"wire.connections"},
+    "requests": {"wire.sdk_session"},  # the SDK's own transport
     "tos": {"credentials", "wire.signing", "wire.sdk"},
     "torch": {"index", "sharding", "sampling", "datasets", "dcp", "dcp_items", "dcp_reads", "lightning", "tensors"},
     "lightning": {"lightning"},

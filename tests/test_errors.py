@@ -153,6 +153,12 @@ def test_context_fills_only_what_is_empty() -> None:
     assert (error.error.bucket, error.error.key, error.error.attempts) == ("mine", "k", ("one",))
 
 
+def test_a_text_is_one_line_whatever_a_key_or_a_service_says() -> None:
+    error = TosException(TosError("a\nb\x1b[31m", bucket="b", key="k\nERROR all is lost\ud800", request_id="r\r\n"))
+    assert str(error).isprintable()
+    assert error.error.key == "k\nERROR all is lost\ud800"
+
+
 def test_notes_survive_pickling() -> None:
     error = TosException("no")
     error.__dict__["__notes__"] = ["in epoch 3"]

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from tosnative.quoting import one_line
+
 __all__ = [
     "TosAbortedError",
     "TosAccessError",
@@ -63,7 +65,8 @@ class TosError:
     def __str__(self) -> str:
         caused = f"; caused by {self.cause}" if self.cause else ""
         hint = f"; {self.hint}" if self.hint else ""
-        return "".join((self._where(), self.message, self._facts(), self._history(), caused, hint))
+        # One line, whatever is in a key or in what a service says.
+        return one_line("".join((self._where(), self.message, self._facts(), self._history(), caused, hint)), 10_000)
 
     def _where(self) -> str:
         where = "" if self.bucket is None else f"tos://{self.bucket}/{self.key or ''}"

@@ -50,7 +50,7 @@ def cancel_all(downloads: Iterable[Download]) -> None:
             try:
                 download.cancel()
                 break
-            except KeyboardInterrupt as again:  # a second Ctrl-C must not leave the engine writing into freed memory
+            except BaseException as again:  # noqa: BLE001 - raised below: the engine must not go on writing into freed memory
                 interrupted = again
     if interrupted is not None:
         raise interrupted
@@ -173,8 +173,9 @@ class RangedFill:
         stop = min(start + self._size, total)
         if self._buffer is None:
             budget = self._version.client.budget
+            budget.give(self._taken)  # of a call that was interrupted here
+            self._taken = self._size  # noted first: what an interruption leaves noted and not taken makes up for itself
             budget.take(self._size, force=True)  # a reader's one window is the head of its line
-            self._taken = self._size
             self._buffer = allocate(self._size)
         self._start = self._stop = 0
         self._held = self._buffer
@@ -184,6 +185,6 @@ class RangedFill:
     def release(self) -> None:
         self._start = self._stop = 0
         self._held, self._buffer = memoryview(b""), None
-        taken, self._taken = self._taken, 0
-        if taken:
-            self._version.client.budget.give(taken)
+        if self._taken:
+            self._version.client.budget.give(self._taken)
+            self._taken = 0

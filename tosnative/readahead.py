@@ -140,9 +140,11 @@ class SequentialFill:
     def release(self) -> None:
         parts, self._parts = list(self._parts.values()), {}
         self._spare.clear()
-        cancel_all(part.download for part in parts if part.download is not None)
-        for part in parts:
-            self._uncount(part)
+        try:
+            cancel_all(part.download for part in parts if part.download is not None)
+        finally:
+            for part in parts:
+                self._uncount(part)
 
     # -- where the reader is
 
@@ -199,19 +201,18 @@ class SequentialFill:
         """Make a part (its download is not submitted yet); cells [first, last) are not dropped for it."""
         start, stop = cell * self._size, self._end_of(cell)
         budget = self._version.client.budget
-        if not budget.take(stop - start, force=force):
-            return None
         try:
+            if not budget.take(stop - start, force=force):
+                return None
             self._make_room(first, last)
             buffer = self._spare.pop() if self._spare else allocate(min(self._size, self._version.size or 0))
             download = self._version.range(start, stop, buffer[: stop - start])
-        except BaseException:  # such as the object having been found damaged
-            budget.give(stop - start)
+            part = self._parts[cell] = _Part(start, stop, download, buffer, counted=True)
+        except BaseException:  # the object was found damaged, or an interruption
+            budget.give(stop - start)  # too much, where take() was interrupted: that makes up for itself
             raise
-        part = _Part(start, stop, download, buffer, counted=True)
         self._clock += 1
         part.used = self._clock
-        self._parts[cell] = part
         return part
 
     def _make_room(self, first: int, last: int) -> None:
@@ -222,21 +223,24 @@ class SequentialFill:
             self._drop(min(candidates, key=lambda cell: self._parts[cell].used))
 
     def _drop(self, cell: int) -> None:
-        part = self._parts.pop(cell, None)
+        part = self._parts.get(cell)
         if cell == self._spent:
             self._spent = None
         if part is None:
             return
-        if part.download is not None:
-            cancel_all([part.download])
-        self._uncount(part)
+        try:
+            if part.download is not None:
+                cancel_all([part.download])
+        finally:
+            self._uncount(part)
+            self._parts.pop(cell, None)
         if part.buffer is not None and len(self._spare) < _SPARE:
             self._spare.append(part.buffer)
 
     def _uncount(self, part: _Part) -> None:
         if part.counted:
-            part.counted = False
             self._version.client.budget.give(part.stop - part.start)
+            part.counted = False
 
     def _finish(self, part: _Part) -> None:
         """Wait until the part is held. After a failure it is dropped, so that another read asks anew."""

@@ -220,3 +220,9 @@ def test_an_error_body_without_end_is_cut(make_client: MakeClient, chunked: bool
         with pytest.raises(PermissionError) as caught:
             make_client(endpoint=server.endpoint).get("test", "k").wait()
         assert len(str(caught.value)) < 2000
+
+
+@pytest.mark.parametrize("etag", ['e"\r\nX-Evil: 1', "e\0", "\ud800"])
+def test_an_etag_cannot_begin_another_header(client: TosClient, etag: str) -> None:
+    with pytest.raises(ValueError, match="etag"):
+        client.download("test", "small", etag=etag)

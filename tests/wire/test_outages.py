@@ -114,7 +114,7 @@ def test_past_the_deadline_every_cause_is_told() -> None:
     (attempts,) = run.failed
     error = attempts.exception(Failure(Kind.STATUS, "slow down", 503, request_id="last"), 20.0, "GET", "b", "k").error
     assert len(error.attempts) == len(run.sent) - 1
-    assert all("slow down (request id r)" in cause for cause in error.attempts)
+    assert all("slow down (503, request id r)" in cause for cause in error.attempts)
     assert (error.request_id, error.elapsed_s, error.bucket, error.key) == ("last", 20.0, "b", "k")
     assert max(run.sent) <= 20.0
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from typing import Any
 
 import pytest
 from conftest import MakeClient, check_error
+from raw_server import read_request, serving
 
 from tosnative.errors import TosUnavailableError
 from tosnative.metrics import METRICS
@@ -57,6 +60,22 @@ def test_the_control_plane_waits_too(tos: LocalTos, make_client: MakeClient) -> 
     first, second = tos.requests
     assert second.arrived - first.arrived >= 1.0
     assert tos.get("test", "copied") == BODY
+
+
+def test_a_date_to_come_back_at_is_heeded_by_the_control_plane(make_client: MakeClient) -> None:
+    dates = b"Date: Wed, 21 Oct 2015 07:27:59 GMT\r\nRetry-After: Wed, 21 Oct 2015 07:28:00 GMT"
+    moments: list[float] = []
+
+    def script(connection: socket.socket) -> None:
+        read_request(connection)
+        moments.append(time.monotonic())
+        connection.sendall(b"HTTP/1.1 503 No\r\nConnection: close\r\nContent-Length: 0\r\n%s\r\n\r\n" % dates)
+
+    with serving(script) as server:
+        client = make_client(endpoint=server.endpoint, max_retry_count=1)
+        with pytest.raises(TosUnavailableError):
+            client.head("test", "k")
+    assert moments[1] - moments[0] >= 1.0
 
 
 def test_giving_up_tells_every_answer_on_both_planes(tos: LocalTos, make_client: MakeClient) -> None:

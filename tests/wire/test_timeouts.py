@@ -10,7 +10,7 @@ import pytest
 from conftest import MakeClient, check_error
 from raw_server import RawServer, read_request, serving, whole
 
-from tosnative.errors import TosConnectionError, TosTimeoutError
+from tosnative.errors import TosConnectionError, TosException, TosTimeoutError
 from tosnative.metrics import METRICS
 from tosnative.testing import LocalTos
 
@@ -50,6 +50,25 @@ def test_a_proxy_that_never_answers_connect(make_client: MakeClient) -> None:
         for ask in both_planes(client):
             with pytest.raises((TosConnectionError, TosTimeoutError)) as caught:
                 ask()
+            assert "p4ssw0rd" not in str(caught.value)
+            check_error(caught.value)
+
+
+@pytest.mark.parametrize("answer", [b"x" * 5_000_000, b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 200_000, b"\0\r\n\r\n"])
+def test_a_proxy_that_answers_connect_with_nonsense(make_client: MakeClient, answer: bytes) -> None:
+    def script(connection: socket.socket) -> None:
+        read_request(connection)
+        connection.sendall(answer)
+
+    with serving(script) as server:
+        client = make_client(
+            endpoint="https://tos.nowhere.invalid", proxy=f"http://user:p4ssw0rd@127.0.0.1:{server.port}",
+            connect_timeout_s=1.0, max_retry_count=1,
+        )  # fmt: skip
+        for ask in both_planes(client):
+            with pytest.raises(TosException) as caught:
+                ask()
+            assert len(str(caught.value)) < 3000
             assert "p4ssw0rd" not in str(caught.value)
             check_error(caught.value)
 

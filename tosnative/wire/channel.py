@@ -253,13 +253,13 @@ class Channel:
             if self.head.status < 300:
                 raise Failure(Kind.PROTOCOL, str(error)) from None
             chunked.complete, self.reusable = True, False  # what there is of an error's body will do
+        self.got = len(chunked.data)  # progress, though nothing stands in the transfer's buffer yet
         if not chunked.complete:
             return False
         head, transfer = self.head, self.transfer
         assert head is not None
         assert transfer is not None
-        if chunked.rest:
-            self.reusable = False
+        self.reusable = self.reusable and not chunked.rest
         head.length = len(chunked.data)
         view = transfer.accept(head)
         view[:] = memoryview(chunked.data)[: view.nbytes]

@@ -5,6 +5,7 @@ Name lookup, TCP, TLS verification, client certificates, proxies and CONNECT tun
 
 from __future__ import annotations
 
+import http.client
 import os
 import queue
 import socket
@@ -113,7 +114,7 @@ def open_socket(origin: Origin) -> socket.socket:
     connection = _connection(origin)
     try:
         connection.connect()
-    except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+    except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
         connection.close()
         raise _failure(origin, error) from error
     sock = connection.sock
@@ -124,7 +125,7 @@ def open_socket(origin: Origin) -> socket.socket:
 
 
 def _failure(origin: Origin, error: Exception) -> Failure:
-    text = f"cannot connect to {origin}: {_plainly(error)}"
+    text = f"cannot connect to {origin}: {_plainly(error)[:500]}"
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):

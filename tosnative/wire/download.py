@@ -12,7 +12,7 @@ from tosnative.meta import TosObjectMeta
 from tosnative.metrics import METRICS
 from tosnative.ranges import parse_content_range, parse_unsatisfied, range_header
 from tosnative.wire.answers import describe, refusal
-from tosnative.wire.http1 import Head
+from tosnative.wire.http1 import Head, check_header_value
 from tosnative.wire.retry import Failure, Kind
 from tosnative.wire.targets import Target
 from tosnative.wire.transfer import MAX_ERROR_BODY, Transfer
@@ -74,7 +74,7 @@ class Download(Transfer):
         self.verified = False
         self._check = check_crc
         self._into = into
-        self._pin = etag
+        self._pin = None if etag is None else check_header_value("etag", etag)
         self._buffer: io.BytesIO | None = None
         self._view: memoryview | None = None
         self._refused: tuple[Head, bytearray] | None = None

@@ -19,7 +19,7 @@ from tosnative.logs import LOG
 from tosnative.metrics import METRICS
 from tosnative.wire.connections import Origin
 from tosnative.wire.loop import Loop
-from tosnative.wire.process import PerProcess
+from tosnative.wire.process import ForkTurn, PerProcess
 from tosnative.wire.retry import Failure
 from tosnative.wire.transfer import Transfer
 from tosnative.wire.upkeep import tick
@@ -35,7 +35,7 @@ _LOOK_S = 1.0
 
 class Engine:
     """See the module. `_lock` guards `_incoming`, `_cancels`, `_asleep`, `_thread`, `_forking`, and every transfer's done
-    and waiter.
+    and waiters.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class Engine:
         self._forking = False
         self._dead: BaseException | None = None
         self._local = threading.local()
-        self._conditions: weakref.WeakSet[threading.Condition] = weakref.WeakSet()
+        self._waiters: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
         self._loop = Loop()
 
     # -- for any thread
@@ -61,9 +61,7 @@ class Engine:
             for transfer in transfers:
                 transfer.engine = self
                 self._incoming.append(transfer)
-            wake = self._rouse()
-        if wake:
-            self._loop.mail.wake()
+            self._rouse()
 
     def again(self, transfer: Transfer, failure: Failure) -> None:
         """A transfer that was done turned out wrong: another attempt if the policy allows, else its error."""
@@ -78,16 +76,19 @@ class Engine:
         """Return when the transfer is done. Raises: TosException where the interpreter is too far in its exit for that."""
         if sys.is_finalizing():
             raise TosException(TosError("nothing can be transferred any more: the interpreter is exiting"))
-        with self._lock:
-            while not transfer.done:
+        while not transfer.done:
+            # Not a Condition's wait: a signal's handler may raise in it between two steps, and leave the lock to nobody.
+            with self._lock:
+                if transfer.done:
+                    return
                 if self._dead is not None:
                     self._bury(transfer)
                     return
-                waiter = transfer.waiter
-                if waiter is None:
-                    waiter = transfer.waiter = self._condition()
-                # A signal that comes just before the sleep, or to another thread, is not looked at before its end.
-                waiter.wait(_LOOK_S)
+                waiter = self._waiter()
+                if waiter not in transfer.waiters:
+                    transfer.waiters = (*transfer.waiters, waiter)
+            # A signal that comes just before the sleep, or to another thread, is not looked at before its end.
+            waiter.acquire(True, _LOOK_S)
 
     def cancel(self, transfer: Transfer) -> None:
         """Stop a transfer; when this returns (or raises) no buffer of it is written to or read from any more."""
@@ -120,12 +121,20 @@ class Engine:
         # Twice the limit: the queue is refilled half a window at a time, and must not run dry meanwhile.
         return _FIRST_DEPTH if pool is None else 2 * pool.limit.value
 
-    def _condition(self) -> threading.Condition:
-        found: threading.Condition | None = getattr(self._local, "condition", None)
+    def _waiter(self) -> threading.Lock:
+        """Under the lock: this thread's own, which it waits for while others have not released it."""
+        found: threading.Lock | None = getattr(self._local, "waiter", None)
         if found is None:
-            found = self._local.condition = threading.Condition(self._lock)
-            self._conditions.add(found)
+            found = self._local.waiter = threading.Lock()
+            found.acquire()
+            self._waiters.add(found)
         return found
+
+    def _release(self, waiters: Iterable[threading.Lock]) -> None:
+        """Under the lock, without which nobody releases: end these threads' sleep."""
+        for waiter in waiters:
+            if waiter.locked():
+                waiter.release()
 
     def _bury(self, transfer: Transfer) -> None:
         """Under the lock, when the loop has died: this is how the transfer ends."""
@@ -133,20 +142,19 @@ class Engine:
             transfer.fail(TosException(TosError(f"the transfer loop died: {self._dead!r}", hint="please report this")))
         transfer.settled = transfer.done = True
 
-    def _rouse(self) -> bool:
-        """Under the lock: start the thread if it is not running; tell whether it sleeps and must be woken."""
+    def _rouse(self) -> None:
+        """Under the lock: start the thread if it is not running, wake it if it sleeps."""
         if self._thread is None and not self._forking and self._dead is None:
             self._stopping = False
             self._thread = threading.Thread(target=self._run, name="tosnative-engine", daemon=True)
             self._thread.start()
-        wake, self._asleep = self._asleep, False
-        return wake
+        if self._asleep:
+            self._loop.mail.wake()  # first: an interruption in between costs a second wake, not a loop that sleeps on
+            self._asleep = False
 
     def _nudge(self) -> None:
         with self._lock:
-            wake = self._rouse()
-        if wake:
-            self._loop.mail.wake()
+            self._rouse()
 
     # -- the thread
 
@@ -177,9 +185,9 @@ class Engine:
         finished = self._loop.outcomes.finished
         for transfer in finished:
             transfer.done = True
-            waiter, transfer.waiter = transfer.waiter, None
-            if waiter is not None:
-                waiter.notify_all()
+            if transfer.waiters:
+                self._release(transfer.waiters)
+                transfer.waiters = ()
         finished.clear()
 
     def _die(self, error: BaseException) -> None:
@@ -193,8 +201,7 @@ class Engine:
                     self._bury(transfer)
                 self._loop.close()
             finally:
-                for condition in self._conditions:  # whatever state the loop died in, whoever waits looks for himself
-                    condition.notify_all()
+                self._release(self._waiters)  # whatever state the loop died in, whoever waits looks for himself
 
     # -- fork and exit
 
@@ -237,9 +244,11 @@ class Engine:
 
 
 ENGINE: PerProcess[Engine] = PerProcess(Engine)
+_TURN = ForkTurn()
 
 
 def _before_fork() -> None:
+    _TURN.take()
     engine = ENGINE.peek()
     if engine is not None:
         engine.before_fork()
@@ -247,11 +256,15 @@ def _before_fork() -> None:
 
 def _after_fork_in_parent() -> None:
     engine = ENGINE.peek()
-    if engine is not None:
-        engine.after_fork_in_parent()
+    try:
+        if engine is not None:
+            engine.after_fork_in_parent()
+    finally:
+        _TURN.give()
 
 
 def _after_fork_in_child() -> None:
+    _TURN.renew()
     engine = ENGINE.inherited()
     if engine is not None:
         engine.after_fork_in_child()

@@ -170,7 +170,7 @@ class Loop:
             self._unconnected(pool, result)
             return
         METRICS.connections_opened += 1
-        pool.reached, pool.trouble = True, None
+        pool.connected()
         channel = make_channel(result)
         channel.since = self.now
         self._pool_of[channel] = pool

@@ -14,6 +14,10 @@ from tosnative.wire.transfer import Transfer
 
 __all__ = ["Pool"]
 
+# The origins that have ever been connected to, also by the process that this one was forked from: what has answered once is
+# down, not wrong, and worth more patience.
+_reached: set[Origin] = set()
+
 
 class Pool:
     """Invariant: `active` channels have a transfer, `idle` ones have none, and `opening` more are being connected."""
@@ -28,9 +32,18 @@ class Pool:
         self.idle: list[Channel] = []
         self.active: set[Channel] = set()
         self.opening = 0
-        self.reached = False
         self.trouble: Failure | None = None  # why the last attempt to connect failed
         self.not_before = 0.0  # no new connection before this moment
+
+    @property
+    def reached(self) -> bool:
+        """Whether this origin has ever been connected to."""
+        return self.origin in _reached
+
+    def connected(self) -> None:
+        """A connection has been made."""
+        _reached.add(self.origin)
+        self.trouble = None
 
     @property
     def room(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tosnative.errors import TosAccessError, TosError
@@ -104,14 +104,14 @@ class SwitchInterval:
         transfer = pool.queue[0] if pool.queue else None
         if isinstance(channel.sock, ssl.SSLSocket) and transfer is not None and transfer.target.shorten_switch_interval:
             self._channels.add(channel)
-            self.settle(busy=True)
+            self.settle([channel])
 
     def closed(self, channel: Channel) -> None:
         self._channels.discard(channel)
 
-    def settle(self, busy: bool) -> None:
-        """Called now and then: shorten while there is work on such channels, restore otherwise."""
-        if busy and self._channels:
+    def settle(self, active: Iterable[Channel]) -> None:
+        """Called now and then with what is at work: shorten while such channels are among them, restore otherwise."""
+        if self._channels and not self._channels.isdisjoint(active):
             if self._before is None and sys.getswitchinterval() > _SHORT_S:
                 self._before = sys.getswitchinterval()
                 sys.setswitchinterval(_SHORT_S)

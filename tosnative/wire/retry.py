@@ -85,8 +85,9 @@ class Failure(Exception):
         self.request_id = self.request_id and one_line(self.request_id, 200)
 
     def __str__(self) -> str:
-        asked = f" (request id {self.request_id})" if self.request_id else ""
-        return f"{self.text}{asked}"
+        status = " ".join(str(part) for part in (self.status, self.code) if part)
+        facts = ", ".join(filter(None, (status, self.request_id and f"request id {self.request_id}")))
+        return f"{self.text} ({facts})" if facts else self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ from tosnative.credentials import CredentialProvider, Credentials
 from tosnative.endpoint import Endpoint
 from tosnative.errors import TosError, TosException
 from tosnative.wire.refresh import provider_failure
-from tosnative.wire.retry import Failure, Kind, is_expired
+from tosnative.wire.retry import Failure, Kind, is_expired, seconds_to_wait
+from tosnative.wire.sdk_session import bound_session
 
 __all__ = ["Sdk"]
 
@@ -89,6 +90,7 @@ class Sdk:
         logging.getLogger("tos").addFilter(_keep_unless_signing)
         # The proxy was chosen once, for both planes; requests would look at the environment at each request.
         client.session.trust_env = False
+        bound_session(client.session, options)
         client.proxies = {"http": proxy, "https": proxy} if proxy else {}
 
     def failure(self, error: Exception) -> Failure:
@@ -121,7 +123,6 @@ def _failure(error: Exception) -> Failure:
 
 def _refusal(error: Any) -> Failure:
     header = error.header if error.header is not None else {}
-    retry_after = str(header.get("Retry-After") or "")
     return Failure(
         Kind.EXPIRED if error.status_code == 403 and is_expired(error.code) else Kind.STATUS,
         str(error.message or f"the service answered {error.status_code}")[:1000],
@@ -129,7 +130,7 @@ def _refusal(error: Any) -> Failure:
         code=error.code or None,
         ec=error.ec or header.get("x-tos-ec") or None,
         request_id=error.request_id or None,
-        retry_after_s=float(retry_after) if retry_after.isdigit() and len(retry_after) < 6 else None,
+        retry_after_s=seconds_to_wait(header.get("Retry-After"), header.get("Date")),
     )
 
 

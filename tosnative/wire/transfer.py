@@ -59,7 +59,7 @@ class Transfer:
         "path",
         "settled",
         "target",
-        "waiter",
+        "waiters",
     )
     operation = ""
     hedged = False
@@ -77,7 +77,7 @@ class Transfer:
             Any
         ] = []  # Channels, which are above this: where it is under way: one, or two while it is hedged
         self.credentials: Credentials | None = None  # those of the last attempt
-        self.waiter: threading.Condition | None = None
+        self.waiters: tuple[threading.Lock, ...] = ()
         self.settled = False  # the engine is through with it, and about to say `done`
 
     # -- for callers
@@ -120,7 +120,7 @@ class Transfer:
     def _resubmit(self, inherited: EngineLike) -> EngineLike:
         """In a forked child, of a transfer that was under way at the fork: the parent's goes on there, ours starts again."""
         engine = inherited.successor()
-        self.channels, self.waiter, self.attempts, self.settled = [], None, None, False
+        self.channels, self.waiters, self.attempts, self.settled = [], (), None, False
         engine.submit([self])
         return engine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import chain
 
 from tosnative.config import ConnectionOptions
 from tosnative.errors import TosError, TosTimeoutError
@@ -42,7 +43,7 @@ def tick(loop: Loop) -> None:
     if overdue(loop):
         step = TICK_S
     loop.next_tick = now + step
-    loop.switch_interval.settle(any(pool.active for pool in loop.pools.values()))
+    loop.switch_interval.settle(chain.from_iterable(pool.active for pool in loop.pools.values()))
 
 
 def give_up_unconnected(loop: Loop, pool: Pool) -> None:
