@@ -2,13 +2,11 @@
 
 import gc
 import random
-import signal
 from collections.abc import Iterator
-from types import FrameType
 
 import object_reading
 import pytest
-from interruptions import Interrupted, until
+from interruptions import Interrupted, Strikes, until
 from object_reading import KINDS, OLD, PART, make
 
 from tosnative.client import TosClient
@@ -25,25 +23,17 @@ def server() -> Iterator[LocalTos]:
         yield made
 
 
-@pytest.fixture
-def alarm() -> Iterator[None]:
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise Interrupted
-
-    before = signal.signal(signal.SIGALRM, handle)
-    yield
-    signal.signal(signal.SIGALRM, before)
-
-
 def read_interrupted(reader: TosObjectReader, at: int, buffer: bytearray, after_s: float) -> int | None:
     """What readinto() returned, None where it was interrupted."""
+    strikes = None
     try:
         try:
-            signal.setitimer(signal.ITIMER_REAL, after_s)
+            strikes = Strikes(Interrupted, after_s)
             reader.seek(at)
             return reader.readinto(buffer)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            if strikes is not None:
+                strikes.end()
     except Interrupted as error:
         error.__traceback__ = error.__context__ = None
         return None
@@ -69,7 +59,7 @@ def interrupt_reads(client: TosClient, key: str, kind: ReaderType, chance: rando
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key", ["big", "small"])
-def test_reads_interrupted_at_any_moment(tos: LocalTos, alarm: None, kind: ReaderType, key: str) -> None:
+def test_reads_interrupted_at_any_moment(tos: LocalTos, kind: ReaderType, key: str) -> None:
     chance = random.Random(f"{key} {kind.value}")
     with make(tos, retries=3) as client:
         client.get("demo", key).wait()

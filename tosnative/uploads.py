@@ -13,6 +13,7 @@ import tosnative.reaper as reaper
 from tosnative.buffers import allocate
 from tosnative.creation import Creation
 from tosnative.errors import TosException
+from tosnative.filling import Filling
 from tosnative.meta import TosObjectMeta
 from tosnative.parts import MAX_PARTS, PartPlan
 from tosnative.uri import format_uri
@@ -45,8 +46,8 @@ class _Flying(NamedTuple):
 class ObjectUpload:
     """Owns everything that a writer must give back: buffers, their share of the budget, parts in flight, the upload's id.
 
-    Invariants: `len(flying) <= limit`; every buffer is free, in flight, or the one that the writer fills; their sizes add up
-    to what was taken from the budget. The first buffer is always admitted.
+    Invariants: `len(flying) <= limit`; every buffer is free, in flight, or the one that the writer fills; their sizes
+    add up to what was taken from the budget. The first buffer is always admitted.
     """
 
     def __init__(
@@ -84,8 +85,8 @@ class ObjectUpload:
 
     # -- parts
 
-    def buffer(self) -> memoryview:
-        """Memory for the next part. Waits for a part in flight where as many are under way as may be.
+    def part(self) -> Filling:
+        """The next part, empty. Waits for a part in flight where as many are under way as may be.
 
         Raises: ValueError past 10,000 parts; the first failure of a part.
         """
@@ -99,25 +100,26 @@ class ObjectUpload:
             if self._free:
                 found = self._free.pop()
                 if len(found) == size:
-                    return found
+                    return Filling(found, self.check)
                 self._give(len(found))  # parts have grown
             elif len(self._flying) <= self._limit and self._take(size, not self._flying):
-                return allocate(size)
+                return Filling(allocate(size), self.check)
             else:
                 self._settle(self._flying[0])
 
-    def send(self, buffer: memoryview, size: int) -> None:
-        """Send the first `size` bytes of the buffer as the next part; begins the multipart upload with the first one."""
+    def send(self, part: Filling) -> None:
+        """Send a part as the next one; begins the multipart upload with the first."""
         if self.upload_id is None:
             self._begin()
         assert self.upload_id is not None
         while len(self._flying) >= self._limit:
             self._settle(self._flying[0])
-        data = buffer[:size]
-        crc = crc64_.update(data) if self.check else None
-        upload = self.client.upload_part(self.bucket, self.key, self.upload_id, self._number, data, crc, submit=False)
+        crc = part.crc64()
+        upload = self.client.upload_part(
+            self.bucket, self.key, self.upload_id, self._number, part.data, crc, submit=False
+        )
         # Known before it is under way: an interruption may come at any moment.
-        self._flying.append(_Flying(self._number, size, crc, buffer, upload))
+        self._flying.append(_Flying(self._number, part.used, crc, part.buffer, upload))
         self.client.submit((upload,))
         self._number += 1
 
@@ -151,10 +153,11 @@ class ObjectUpload:
 
     # -- the whole
 
-    def put(self, buffer: memoryview | None, size: int) -> TosObjectMeta:
+    def put(self, part: Filling | None) -> TosObjectMeta:
         """Send the object as one PUT, and wait. Raises: TosException."""
-        data = buffer[:size] if buffer is not None else memoryview(b"")
-        self.crc64 = crc = crc64_.update(data) if self.check else None
+        part = part or Filling(memoryview(b""), self.check)
+        data = part.data
+        self.crc64 = crc = part.crc64()
         self._whole = upload = self.client.put(
             self.bucket,
             self.key,
@@ -166,7 +169,7 @@ class ObjectUpload:
         )
         self.client.submit((upload,))
         upload.wait()
-        return TosObjectMeta(self.bucket, self.key, size, upload.etag, crc if self.check else upload.crc64)
+        return TosObjectMeta(self.bucket, self.key, part.used, upload.etag, crc if self.check else upload.crc64)
 
     def finish_parts(self) -> None:
         """Wait for every part; then `crc64` is that of the whole. Raises: the first failure."""

@@ -11,8 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import tosnative.reaper as reaper
-from tosnative.buffers import as_bytes, copy
+from tosnative.buffers import as_bytes
 from tosnative.errors import TosAbortedError, TosError, TosException
+from tosnative.filling import Filling
 from tosnative.meta import TosObjectMeta
 from tosnative.outcome import add_note, is_over, may_have_succeeded, settle
 from tosnative.parts import plan_parts
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["TosObjectWriter"]
 
 _AUDIT = logging.getLogger("tosnative.audit")
-_NOTHING = memoryview(bytearray())
 
 
 class TosObjectWriter(io.BufferedIOBase):
@@ -65,9 +65,7 @@ class TosObjectWriter(io.BufferedIOBase):
         check = client.config.enable_crc if enable_crc is None else enable_crc
         self._upload = ObjectUpload(client, bucket, key, plan, check, content_type, forbid_overwrite)
         self._pid = os.getpid()
-        self._buffer: memoryview | None = None
-        self._view = _NOTHING  # the buffer, or nothing
-        self._used = 0
+        self._part: Filling | None = None
         self._written = 0
         self._meta: TosObjectMeta | None = None
         self._failure: BaseException | None = None
@@ -103,10 +101,9 @@ class TosObjectWriter(io.BufferedIOBase):
         view = as_bytes(data.encode() if isinstance(data, str) else data)
         size = len(view)
         try:
-            used = self._used
-            if used + size <= len(self._view):
-                copy(self._view[used:], view)
-                self._used = used + size
+            part = self._part
+            if part is not None and size <= part.room:
+                part.add(view)
             else:
                 self._fill(view)
         except BaseException as error:
@@ -119,15 +116,14 @@ class TosObjectWriter(io.BufferedIOBase):
         """Append what does not fit into the part that is being filled. A full part is sent when more comes."""
         at = 0
         while at < len(view):
-            if self._used == len(self._view):
-                if self._buffer is not None:
-                    full, self._buffer = self._buffer, None
-                    self._upload.send(full, self._used)
-                self._buffer = self._upload.buffer()
-                self._view, self._used = self._buffer, 0
-            size = min(len(self._view) - self._used, len(view) - at)
-            copy(self._view[self._used :], view[at : at + size])
-            self._used += size
+            part = self._part
+            if part is None or not part.room:
+                if part is not None:
+                    self._part = None
+                    self._upload.send(part)
+                part = self._part = self._upload.part()
+            size = min(part.room, len(view) - at)
+            part.add(view[at : at + size])
             at += size
 
     def tell(self) -> int:
@@ -229,10 +225,10 @@ class TosObjectWriter(io.BufferedIOBase):
         single = upload.upload_id is None
         try:
             if single:
-                meta = upload.put(self._buffer, self._used)
+                meta = upload.put(self._part)
             else:
-                assert self._buffer is not None
-                upload.send(self._buffer, self._used)
+                assert self._part is not None
+                upload.send(self._part)
                 upload.finish_parts()
                 meta = upload.complete()
             self._succeeded(meta)
@@ -279,7 +275,7 @@ class TosObjectWriter(io.BufferedIOBase):
 
     def _drop_buffer(self, state: str) -> None:
         self._state = state
-        self._buffer, self._view, self._used = None, _NOTHING, 0
+        self._part = None
         if state != "open":
             self._in_flight_before = None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import faulthandler
 import json
+import multiprocessing
 import os
 import random
 import sys
@@ -30,6 +31,8 @@ from tests.marathon.figures import summary
 Record = tuple[str, bool, float, int, dict[str, int]]
 THREADS = 4
 BATCH = 16
+# Workers and those that were to be replaced; a connector whose workers do not end would otherwise take the machine's memory.
+MOST_PROCESSES = 20
 
 
 @dataclass
@@ -228,7 +231,8 @@ def main(spec: dict[str, Any]) -> int:
     for leg in legs:
         leg.start()
     hung = not _watch(legs, tally, began + spec["bound_s"])
-    figures = {**tally.figures(), "hung": hung, "seconds": round(time.monotonic() - began, 2)}
+    left = len(multiprocessing.active_children())
+    figures = {**tally.figures(), "hung": hung, "processes": left, "seconds": round(time.monotonic() - began, 2)}
     print(json.dumps({"figures": figures}), flush=True)
     if hung:
         if place.connector == OURS:
@@ -240,9 +244,9 @@ def main(spec: dict[str, Any]) -> int:
 
 
 def _watch(legs: list[threading.Thread], tally: Tally, until: float) -> bool:
-    """Report until all legs have ended; False where they have not in time."""
+    """Report until all legs have ended; False where they have not in time, or have left ever more processes behind."""
     while any(leg.is_alive() for leg in legs):
-        if time.monotonic() > until:
+        if time.monotonic() > until or len(multiprocessing.active_children()) > MOST_PROCESSES:
             return False
         next(leg for leg in legs if leg.is_alive()).join(0.1)
         print(json.dumps({"done": tally.done, "failed": len(tally.failed)}), flush=True)
