@@ -88,9 +88,10 @@ def short_form(bench: Bench, rows: list[Row]) -> list[dict[str, Any]]:
     order = sorted(range(len(rows)), key=lambda number: rows[number].workload not in FORKS)
     for name, side in bench.sides.items():
         mine = [(number, short_settings(rows[number], name)) for number in order if name in rows[number].sides]
-        asked = [bench.asked(rows[n], settings) for n, settings in mine]
+        first = [dataclasses.replace(row, workload=row.needs[1]) for row in rows if row.needs and row.needs[0] == name]
+        asked = [bench.asked(row, {}) for row in first] + [bench.asked(rows[n], settings) for n, settings in mine]
         runs, bench.versions[name] = run_side(side, asked, bench.contents, bench.timeout_s)
-        for (number, settings), run in zip(mine, runs, strict=True):
+        for (number, settings), run in zip(mine, runs[len(first) :], strict=True):
             checked = bench.checked(name, rows[number], settings, run)
             found[number][name] = {"settings": settings, "sweep": [], "runs": [checked]}
     return [bench.result(row, sides) for row, sides in zip(rows, found, strict=True)]

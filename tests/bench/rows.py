@@ -10,6 +10,22 @@ Settings = dict[str, Any]
 
 
 @dataclass(frozen=True)
+class Work:
+    """Two kinds of work by their settings' names, and how many turns of each take a millisecond on this machine."""
+
+    spins_per_ms: int
+    digests_per_ms: int
+
+    @property
+    def holding(self) -> tuple[str, int]:
+        return "spins", self.spins_per_ms
+
+    @property
+    def freeing(self) -> tuple[str, int]:
+        return "digests", self.digests_per_ms
+
+
+@dataclass(frozen=True)
 class Bars:
     """What a row promises; None promises nothing.
 
@@ -118,8 +134,9 @@ def two_of(ours: tuple[Settings, ...], limit: tuple[Settings, ...]) -> dict[str,
     return {"ours": ours, "limit": limit}
 
 
-def spinning(spins_per_ms: int, milliseconds: float, settings: tuple[Settings, ...] = DEFAULTS) -> tuple[Settings, ...]:
-    return each(settings, spins=round(spins_per_ms * milliseconds))
+def working(ms: float, turns: tuple[str, int], settings: tuple[Settings, ...] = DEFAULTS) -> tuple[Settings, ...]:
+    """turns: the kind of work and how many turns of it take a millisecond."""
+    return each(settings, **{turns[0]: round(turns[1] * ms)})
 
 
 def with_crc(sides: Mapping[str, tuple[Settings, ...]]) -> dict[str, tuple[Settings, ...]]:
@@ -154,13 +171,21 @@ def volume_row(workers: int) -> Row:
     return Row(name, "volumes", "read", "MiB/s", two(settings, settings, limit), Bars(of_limit=0.7))
 
 
-def gil_rows(spins_per_ms: int) -> list[Row]:
-    """Work in `transform` that holds the GIL."""
+def work_rows(work: Work) -> list[Row]:
+    """Work in `transform`: such that holds the GIL and such that frees it, and with an upload in the background."""
+    peers = PEER_SWEEP[4:8]
     rows = []
     for milliseconds in (0, 0.5, 5):
-        ours, peer = (spinning(spins_per_ms, milliseconds, one) for one in (DEFAULTS, PEER_SWEEP[4:8]))
-        name = f"{milliseconds:g} ms of work a sample"
-        rows.append(Row(name, "iterable", "read", "objects/s", {"ours": ours, "peer": peer}, Bars(1)))
+        sides = {"ours": working(milliseconds, work.holding), "peer": working(milliseconds, work.holding, peers)}
+        rows.append(Row(f"{milliseconds:g} ms of work a sample", "iterable", "read", "objects/s", sides, Bars(1)))
+    for milliseconds in (0.5, 5):
+        sides = {"ours": working(milliseconds, work.freeing), "peer": working(milliseconds, work.freeing, peers)}
+        name = f"{milliseconds:g} ms of work that frees the GIL"
+        rows.append(Row(name, "iterable", "read", "objects/s", sides))
+    for kind, turns in (("", work.holding), (" that frees the GIL", work.freeing)):
+        sides = {"ours": working(0.5, turns), "peer": working(0.5, turns, peers[1:2])}
+        uploading = {side: each(settings, uploading=True) for side, settings in sides.items()}
+        rows.append(Row(f"0.5 ms of work{kind}, while uploading", "iterable", "sink", "objects/s", uploading))
     return rows
 
 
@@ -205,7 +230,7 @@ def write_rows() -> list[Row]:
     ]
 
 
-def tls_rows(spins_per_ms: int) -> list[Row]:
+def tls_rows(work: Work) -> list[Row]:
     """Some of the same over TLS. The peer trusts public authorities only, so that it cannot take part."""
     sdk, kinds = ({"threads": 16},), two_of(DEFAULTS, connections(8, 16, 32))
     return [
@@ -225,7 +250,7 @@ def tls_rows(spins_per_ms: int) -> list[Row]:
                 "iterable",
                 "read-tls",
                 "objects/s",
-                {"ours": spinning(spins_per_ms, ms)},
+                {"ours": working(ms, work.holding)},
             )
             for ms in (0, 0.5, 5)
         ),
@@ -244,13 +269,13 @@ def other_rows() -> list[Row]:
     ]
 
 
-def all_rows(spins_per_ms: int) -> list[Row]:
+def all_rows(work: Work) -> list[Row]:
     return [
         *loader_rows(),
         *small_rows(),
-        *gil_rows(spins_per_ms),
+        *work_rows(work),
         *large_rows(),
         *write_rows(),
-        *tls_rows(spins_per_ms),
+        *tls_rows(work),
         *other_rows(),
     ]

@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from burden import digest, per_ms, spin
 from chart import draw_curves, draw_table
 from compare import Bench, short_form
 from contents import LONG, SHORT
 from curves import SERIES_BYTES, SHORT_SERIES_BYTES, curve_table, measure_curves, summary
-from rows import Row, all_rows
+from rows import Row, Work, all_rows
 from servers import Servers
 from sides import find_sides
 from table import brief_table, derived, main_table, markdown, others_table, promises
@@ -46,17 +47,8 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
-def spins_per_ms() -> int:
-    """How many turns of an empty loop take a millisecond here; every side then makes the same number."""
-    count = 200_000
-
-    def once() -> float:
-        began = time.perf_counter()
-        for _ in range(count):
-            pass
-        return time.perf_counter() - began
-
-    return round(count / min(once() for _ in range(5)) / 1000)
+def measured_work() -> Work:
+    return Work(per_ms(spin, 200_000), per_ms(digest, 500))
 
 
 def machine() -> dict[str, Any]:
@@ -76,7 +68,7 @@ def chosen(rows: list[Row], patterns: list[str] | None) -> list[Row]:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     sides, notes = find_sides()
     sides = {name: side for name, side in sides.items() if name not in arguments.without}
-    rows = chosen(all_rows(20 if arguments.short else spins_per_ms()), arguments.only)
+    rows = chosen(all_rows(Work(20, 1) if arguments.short else measured_work()), arguments.only)
     contents = SHORT if arguments.short else LONG
     if arguments.curves:
         contents = replace(contents, sized_bytes=SHORT_SERIES_BYTES if arguments.short else SERIES_BYTES)
@@ -163,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with it
     if arguments.list:
-        print("\n".join(row.name for row in all_rows(1)))
+        print("\n".join(row.name for row in all_rows(Work(1, 1))))
         return 0
     report = json.loads(arguments.json.read_text()) if arguments.redraw else measure(arguments)
     show(report, arguments)

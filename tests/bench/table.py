@@ -167,10 +167,10 @@ def gil_lines(by_name: dict[str, Result]) -> list[str]:
         free = by_name.get(f"0{found}{rest}")
         if not found or amount_of_work == "0" or free is None:
             continue
-        spins = [run["spin_s"] for run in result["sides"]["ours"]["runs"] if run.get("spin_s")]
+        worked = [run["work_s"] for run in result["sides"]["ours"]["runs"] if run.get("work_s")]
         transfer, speed = cpu(free, "ours"), rates(result, "ours")
-        if spins and speed and transfer is not None:
-            reached = median(speed) * (median(spins) + transfer)
+        if worked and speed and transfer is not None:
+            reached = median(speed) * (median(worked) + transfer)
             lines.append(f"{name}: {reached:.2f} of the ideal, 1 / (work + CPU of the transfer)")
     return lines
 

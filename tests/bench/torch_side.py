@@ -9,11 +9,11 @@ import importlib
 import io
 import random
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import burden
 from contents import BIG, BUCKET, CHECKPOINT, LISTED_BUCKET, LISTED_PREFIX, MIB, REGION, WRITTEN
 from measure import Done, Job, Work, run_jobs
 
@@ -72,31 +72,21 @@ class Api:
 
 def iterable(job: Job) -> Work:
     api = Api(job)
-    keys, spins = api.small_keys(), job.setting("spins", 0)
+    keys, spins, digests = api.small_keys(), job.setting("spins", 0), job.setting("digests", 0)
 
     def take(reader: Any) -> int:
         size = len(reader.read())
-        spin(spins)
+        burden.spin(spins)
+        burden.digest(digests)
         return size
 
     def work() -> Done:
-        sizes = list(api.dataset("TosIterableDataset", keys, take))
-        return Done(len(sizes), sum(sizes), {"spin_s": spin_s})
+        with api.checkpoint() as checkpoint, burden.uploading(checkpoint, job.setting("uploading", False)) as uploaded:
+            sizes = list(api.dataset("TosIterableDataset", keys, take))
+        return Done(len(sizes), sum(sizes), {"work_s": work_s, **uploaded})
 
-    spin_s = min(timed(spin, spins) for _ in range(5)) if spins else 0.0
+    work_s = sum(burden.shortest(*one) for one in ((burden.spin, spins), (burden.digest, digests)) if one[1])
     return work
-
-
-def spin(count: int) -> None:
-    """Work that holds the GIL; as much of it whatever else is going on."""
-    for _ in range(count):
-        pass
-
-
-def timed(call: Any, *arguments: Any) -> float:
-    began = time.perf_counter()
-    call(*arguments)
-    return time.perf_counter() - began
 
 
 def batches(job: Job) -> Work:
