@@ -147,3 +147,27 @@ def test_out_of_descriptors_is_survived():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
     assert done.stdout == "b'x'\n", done.stderr
+
+
+def test_a_stop_while_clients_connect(tos):
+    """An event of a round may be about the port that another one of it has closed."""
+    address = ("127.0.0.1", int(tos.endpoint.rpartition(":")[2]))
+    ended = threading.Event()
+
+    def knock():
+        while not ended.is_set():
+            try:
+                socket.create_connection(address, timeout=5).close()
+            except OSError:
+                pass
+
+    knocking = [threading.Thread(target=knock) for _ in range(4)]
+    for thread in knocking:
+        thread.start()
+    for _ in range(20):
+        tos.stop()
+        tos.start()
+    ended.set()
+    for thread in knocking:
+        thread.join()
+    assert tos.keys("bkt") == []

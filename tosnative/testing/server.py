@@ -170,7 +170,8 @@ class Server:
     # -- connections
 
     def _on_accept(self, _mask: int) -> None:
-        assert self._listener is not None
+        if self._listener is None:
+            return  # another event of this round has closed the port
         for _ in range(64):
             try:
                 sock, peer = self._listener.accept()
