@@ -61,7 +61,9 @@ class Engine:
             for transfer in transfers:
                 transfer.engine = self
                 self._incoming.append(transfer)
-            self._rouse()
+            asleep = self._rouse()
+        if asleep:
+            self._loop.mail.wake()
 
     def again(self, transfer: Transfer, failure: Failure) -> None:
         """A transfer that was done turned out wrong: another attempt if the policy allows, else its error."""
@@ -142,19 +144,22 @@ class Engine:
             transfer.fail(TosException(TosError(f"the transfer loop died: {self._dead!r}", hint="please report this")))
         transfer.settled = transfer.done = True
 
-    def _rouse(self) -> None:
-        """Under the lock: start the thread if it is not running, wake it if it sleeps."""
+    def _rouse(self) -> bool:
+        """Under the lock: start the thread if it is not running; tell whether it sleeps and must be woken.
+
+        It says itself that it sleeps no more: an interruption before it is woken leaves that to the next call.
+        """
         if self._thread is None and not self._forking and self._dead is None:
             self._stopping = False
             self._thread = threading.Thread(target=self._run, name="tosnative-engine", daemon=True)
             self._thread.start()
-        if self._asleep:
-            self._loop.mail.wake()  # first: an interruption in between costs a second wake, not a loop that sleeps on
-            self._asleep = False
+        return self._asleep
 
     def _nudge(self) -> None:
         with self._lock:
-            self._rouse()
+            asleep = self._rouse()
+        if asleep:
+            self._loop.mail.wake()
 
     # -- the thread
 
