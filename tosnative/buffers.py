@@ -9,11 +9,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-__all__ = ["BIG", "Room", "allocate", "as_bytes", "copy", "want_huge_pages"]
+__all__ = ["BIG", "Room", "allocate", "as_bytes", "copy"]
 
 # From this many bytes on, a copy is worth giving up the GIL for (about 25 us of copying).
 BIG = 256 * 1024
-_HUGE = 4 << 20
 
 _PyBUF_SIMPLE, _PyBUF_READ, _PyBUF_WRITE = 0, 0x100, 0x200
 _memmove = ctypes.CDLL(None).memmove
@@ -91,37 +90,14 @@ def copy(into: memoryview, data: memoryview) -> None:
         _memmove(_address(into), _address(data), size)
 
 
-_madvise = ctypes.CDLL(None).madvise
-_madvise.restype, _madvise.argtypes = ctypes.c_int, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-
-
-def want_huge_pages(view: memoryview) -> None:
-    """A hint for large memory that is about to be filled: one page fault for each 2 MiB instead of each 4 KiB.
-
-    Fresh memory costs more than what is copied into it: measured, torch.load of 1 GiB from memory 0.57 s, with this 0.30.
-    Where it was used before, or the system has no huge pages, nothing changes. (NumPy does so for its own arrays.)
-    """
-    if view.nbytes >= _HUGE:
-        _want_huge_pages(_address(view), view.nbytes)
-
-
-def _want_huge_pages(address: int, size: int) -> None:
-    if size >= _HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
-        # Outwards to whole pages: a block of malloc's is then all of one kind, and the kernel joins it with its neighbours.
-        # Otherwise each would stand as two areas, of which a process may have 65,530.
-        start = address // mmap.PAGESIZE * mmap.PAGESIZE
-        stop = -(-(address + size) // mmap.PAGESIZE) * mmap.PAGESIZE
-        _madvise(start, stop - start, mmap.MADV_HUGEPAGE)
-
-
 def allocate(size: int) -> memoryview:
     """`size` bytes of memory for data on its way. Not touched before use, unlike a bytearray; freed with its last view."""
     if size < BIG:
         return memoryview(bytearray(size))
-    # Private: a shared mapping, which is mmap's default, would let a forked child write into the parent's buffers.
-    view = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-    _want_huge_pages(_address(view), size)
-    return view
+    # Private: a shared mapping, which is mmap's default, would let a forked child write into the parent's buffers. No hint for
+    # huge pages: where they are at hand first use costs half (0.30 s for 1 GiB, not 0.57), but on a virtual machine that gives
+    # free memory back to its host it cost six times as much (3.4 s, not 0.55).
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 class Room(NamedTuple):
@@ -145,7 +121,6 @@ _BYTES_HEAD = bytes.__basicsize__ - 1  # a bytes object: its head, its bytes, on
 def _fresh_room(size: int) -> Room:
     # Nobody else has seen this object yet, so filling it now is what PyBytes_FromStringAndSize(NULL, size) is for.
     data = bytes(size)
-    _want_huge_pages(id(data) + _BYTES_HEAD, size)
     return Room(_from_memory(id(data) + _BYTES_HEAD, size, _PyBUF_WRITE), lambda: data)
 
 

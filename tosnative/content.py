@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import tosnative.reaper as reaper
-from tosnative.buffers import Room, copy, want_huge_pages
+from tosnative.buffers import Room, copy
 from tosnative.config import ReaderType
 from tosnative.errors import TosIntegrityError
 from tosnative.fills import DirectFill, Fill, RangedFill
@@ -230,7 +230,6 @@ class ObjectContent(io.BufferedIOBase):
     def _fill_from(self, at: int, view: memoryview) -> int:
         if not len(view):
             return 0
-        want_huge_pages(view)
         version = self._version
         if not version.pinned:
             if len(view) >= version.client.config.part_size and self._first is None and not self._fits():

@@ -11,8 +11,7 @@ LARGE = 4 << 20
 _FAST = 2 << 30
 # Below this a single look is enough: the service is far, and its latency has to be hidden by many parts in flight.
 FAR = 400 << 20
-# Parts ahead of a near service. More bring nothing there, and their memory costs: its first use took 0.45 s for 128 MiB on the
-# virtual machine where a whole GiB was then read in 0.5 s.
+# Parts ahead of a near service. More bring nothing there, and their memory costs its first use.
 _NEAR_WINDOW = 4
 _STRAIGHT_READS = 8  # of a comparison, after the first, which opens connections
 _EVEN_READS = 8  # until read-ahead runs evenly

@@ -85,18 +85,12 @@ _spare: dict[int, list[memoryview]] = {}
 
 
 def _room(size: int) -> bytearray | memoryview:
-    """Memory to receive into. Large parts get pages of 2 MiB, if there are such: first use was most of what a PUT cost."""
+    """Memory to receive into. That of large parts is not written to before: its first use was most of what a PUT cost."""
     if size < _MAP_FROM_BYTES:
         return bytearray(size)
     if _spare.get(size):
         return _spare[size].pop()
-    mapped = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        try:
-            mapped.madvise(mmap.MADV_HUGEPAGE)
-        except OSError:
-            pass  # a kernel without them
-    return memoryview(mapped)
+    return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def recycle(body: object, most: int = 32) -> None:
