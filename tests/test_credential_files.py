@@ -7,19 +7,10 @@ import traceback
 from pathlib import Path
 
 import pytest
+from secrets_shown import SECRETS, shows_no_secret
 
 from tosnative.credential_files import Credentials, parse_time, read_credentials_file
 from tosnative.credentials import FileCredentials
-
-SECRETS = ("AKIDSECRETTAIL", "sk-very-secret", "token-very-secret")
-
-
-def shows_no_secret(*texts: object) -> None:
-    for text in texts:
-        for secret in ("SECRETTAIL", "sk-very-secret", "token-very-secret"):
-            assert secret not in str(text)
-            assert secret not in repr(text)
-
 
 FORMS = [
     json.dumps({"ak": SECRETS[0], "sk": SECRETS[1], "token": SECRETS[2]}),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import tos.credential
+from secrets_shown import SECRETS, shows_no_secret
 
 from tosnative.credential_files import Credentials
 from tosnative.credentials import (
@@ -19,15 +20,6 @@ from tosnative.credentials import (
     SdkCredentials,
     as_provider,
 )
-
-SECRETS = ("AKIDSECRETTAIL", "sk-very-secret", "token-very-secret")
-
-
-def shows_no_secret(*texts: object) -> None:
-    for text in texts:
-        for secret in ("SECRETTAIL", "sk-very-secret", "token-very-secret"):
-            assert secret not in str(text)
-            assert secret not in repr(text)
 
 
 def test_fixed_credentials_show_no_secret() -> None:

@@ -4,7 +4,6 @@ import io
 import logging
 import os
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +14,15 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 from torch.distributed.checkpoint.planner import LoadPlan
 
+from tests import dcp_service
 from tests.dcp_ranks import connection, empty, same, state
+from tests.dcp_service import URL
 from tosnative.dcp import TosStorageReader, TosStorageWriter
 from tosnative.errors import TosChangedError, TosException, TosExistsError, TosIntegrityError, TosNotFoundError
 from tosnative.testing import LocalTos
 
-URL = "tos://demo/run/step-1/"
-
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
-
-
-@pytest.fixture
-def tos() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as server:
-        yield server
+tos = dcp_service.tos
+pytestmark = dcp_service.ALONE
 
 
 def save(tos: LocalTos, what: dict[str, Any], url: str = URL, **options: Any) -> None:

@@ -1,7 +1,6 @@
 """Asynchronous saves: a failure reaches whoever waits, and whoever saves next without having waited."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,20 +8,15 @@ import pytest
 import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint.api import CheckpointException
 
+from tests import dcp_service
 from tests.dcp_ranks import connection, empty, same, state
+from tests.dcp_service import URL
 from tosnative.dcp import TosStorageReader, TosStorageWriter
 from tosnative.errors import TosAccessError
 from tosnative.testing import LocalTos
 
-URL = "tos://demo/run/step-1/"
-
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
-
-
-@pytest.fixture
-def tos() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as server:
-        yield server
+tos = dcp_service.tos
+pytestmark = dcp_service.ALONE
 
 
 @pytest.fixture

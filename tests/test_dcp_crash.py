@@ -3,26 +3,20 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch.distributed.checkpoint as dcp
 
+from tests import dcp_service
 from tests.dcp_ranks import Ranks, connection, empty, same, save, state
+from tests.dcp_service import URL
 from tosnative.dcp import TosStorageReader
 from tosnative.testing import Action, LocalTos
 from tosnative.testing.messages import Request
 
-URL = "tos://demo/run/step-1/"
-
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
-
-
-@pytest.fixture
-def tos() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as server:
-        yield server
+tos = dcp_service.tos
+pytestmark = dcp_service.ALONE
 
 
 class Killer:

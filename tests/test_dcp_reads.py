@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +13,9 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.planner import LoadItemType, ReadItem
 
+from tests import dcp_service
 from tests.dcp_ranks import connection
+from tests.dcp_service import URL
 from tosnative.config import TosClientConfig
 from tosnative.dcp import TosStorageReader, TosStorageWriter
 from tosnative.dcp_items import StorageInfo
@@ -25,15 +26,8 @@ from tosnative.ranges import coalesce
 from tosnative.testing import Action, LocalTos, RequestRecord
 from tosnative.testing.messages import Request
 
-URL = "tos://demo/run/step-1/"
-
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is")
-
-
-@pytest.fixture
-def tos() -> Iterator[LocalTos]:
-    with LocalTos(bucket="demo") as server:
-        yield server
+tos = dcp_service.tos
+pytestmark = dcp_service.ALONE
 
 
 def save(tos: LocalTos, what: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from tosnative.errors import TosError, TosException
 from tosnative.listing import list_objects
-from tosnative.options import ConnectionKeywords, make_client
+from tosnative.options import ConnectionKeywords, check_keywords, make_client
 from tosnative.uri import check_key, format_uri, parse_uri
 
 __all__ = ["CheckpointPlace"]
@@ -21,9 +21,7 @@ class CheckpointPlace:
     """Where a checkpoint is, and the client for it."""
 
     def __init__(self, url: str | os.PathLike[str], connection: ConnectionKeywords) -> None:
-        unknown = connection.keys() - ConnectionKeywords.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{type(self).__name__} got unexpected keyword arguments {sorted(unknown)}")
+        check_keywords(type(self).__name__, connection, ConnectionKeywords)
         self._bucket, self._prefix = _locate(url)
         self._client = make_client(connection)
 

@@ -18,7 +18,7 @@ import torch
 from tosnative.errors import TosNotFoundError
 from tosnative.lightning_paths import locate, serve_paths
 from tosnative.listing import list_objects
-from tosnative.options import ConnectionKeywords, make_client
+from tosnative.options import ConnectionKeywords, check_keywords, make_client
 from tosnative.reader import TosObjectReader
 from tosnative.writer import TosObjectWriter
 
@@ -46,9 +46,7 @@ class TosLightningCheckpoint:
     """
 
     def __init__(self, *, weights_only: bool | None = None, **connection: Unpack[ConnectionKeywords]) -> None:
-        unknown = connection.keys() - ConnectionKeywords.__annotations__.keys()
-        if unknown:
-            raise TypeError(f"{type(self).__name__} got unexpected keyword arguments {sorted(unknown)}")
+        check_keywords(type(self).__name__, connection, ConnectionKeywords)
         _register()
         self._weights_only = weights_only
         self._client = make_client(connection)

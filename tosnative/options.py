@@ -87,10 +87,9 @@ _PRIVATE_CLOUD = ("cloud_type", "service_name", "idc", "cluster", "addr_family")
 
 
 def check_keywords(owner: str, keywords: Mapping[str, object], allowed: type) -> None:
-    """Raises: TypeError for a keyword that is not declared in the TypedDict `allowed`."""
-    known = {name for kind in (ConnectionKeywords, DatasetKeywords, allowed) for name in kind.__annotations__}
+    """Raises: TypeError for a keyword that is not declared in the TypedDict `allowed`, or in one that it extends."""
     for name in keywords:
-        if name not in known:
+        if name not in allowed.__annotations__:
             raise TypeError(f"{owner} got an unexpected keyword argument {name!r}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.server
 import json
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from urllib.parse import parse_qs
 import pytest
 import tos.credential
 from conftest import AK, SECRETS, SK, TOKEN, MakeClient, check_error
+from http_service import Answering, running
 
 from tosnative.credentials import SdkCredentials
 from tosnative.errors import TosAccessError
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 STALE = "STALEtoken"
 
 
-class Sts(http.server.BaseHTTPRequestHandler):
+class Sts(Answering):
     """Answers AssumeRoleWithOIDC: `stale` times with a token that the service will reject, then with the right one."""
 
     def do_POST(self) -> None:
@@ -44,13 +44,7 @@ class Sts(http.server.BaseHTTPRequestHandler):
         known = form["OIDCToken"] == ["projected"]
         answer = {"Result": {"Credentials": told}} if known else {"ResponseMetadata": {"Error": {"Code": "NoSuchRole"}}}
         body = json.dumps(answer).encode()
-        self.send_response(200 if known else 403)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        self.answer(200 if known else 403, body)
 
 
 @pytest.fixture
@@ -67,12 +61,8 @@ def sts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setenv("VOLCENGINE_OIDC_STS_ENDPOINT", f"https://127.0.0.1:{server.server_port}")
     (tmp_path / "token").write_text("projected")
     server.token_file = tmp_path / "token"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        yield server
 
 
 def test_a_projected_token_becomes_credentials(tos: LocalTos, make_client: MakeClient, sts: Any) -> None:

@@ -4,7 +4,6 @@ import http.server
 import json
 import os
 import pickle
-import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 import tos.credential
 from conftest import AK, SECRETS, SK, TOKEN, MakeClient, check_error
+from http_service import Answering, running
 
 from tosnative.credentials import (
     Credentials,
@@ -41,7 +41,7 @@ def objects(tos: LocalTos) -> None:
     tos.faults.set_hook(hook)
 
 
-class Metadata(http.server.BaseHTTPRequestHandler):
+class Metadata(Answering):
     """What an instance's metadata service answers: `broken` times nothing of use, `stale` times a stale token, then the right."""
 
     def do_GET(self) -> None:
@@ -52,13 +52,7 @@ class Metadata(http.server.BaseHTTPRequestHandler):
         answer = {"AccessKeyId": AK, "SecretAccessKey": SK, "SessionToken": token, "ExpiredTime": expires}
         broken = len(server.asked) <= server.broken
         body = b"<html>" if broken else json.dumps(answer).encode()
-        self.send_response(500 if broken else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *args: object) -> None:
-        pass
+        self.answer(500 if broken else 200, body)
 
 
 @pytest.fixture
@@ -68,12 +62,8 @@ def metadata(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setattr(
         tos.credential.EcsCredentialsProvider, "ecs_url", f"http://127.0.0.1:{server.server_port}/roles/{{}}"
     )
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with running(server):
+        yield server
 
 
 def read_all(client: Any) -> None:
