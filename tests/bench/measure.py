@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib.metadata
 import json
+import os
 import platform
 import resource
 import sys
@@ -107,10 +108,33 @@ def versions() -> dict[str, str]:
     return found
 
 
-def run_jobs(workloads: Mapping[str, Workload], arguments: str) -> None:
-    """Do the jobs that the command line holds as JSON; a job that fails says so, and the next one follows."""
+def run_jobs(workloads: Mapping[str, Workload], arguments: str, preload: Callable[[], None] = lambda: None) -> None:
+    """Do what the command line asks for: jobs as JSON, or "serve"."""
     say({"versions": versions()})
-    for item in json.loads(arguments):
+    if arguments == "serve":
+        preload()
+        serve(workloads)
+    else:
+        do_jobs(workloads, arguments)
+
+
+def serve(workloads: Mapping[str, Workload]) -> None:
+    """Read jobs from standard input, a JSON list a line, and do those of each line in a child forked for them.
+
+    So each run has a process of its own without importing everything again, which takes longer than most runs do.
+    """
+    gc.freeze()
+    while line := sys.stdin.readline():
+        child = os.fork()
+        if not child:
+            do_jobs(workloads, line)
+            os._exit(0)
+        say({"ended": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])})
+
+
+def do_jobs(workloads: Mapping[str, Workload], jobs: str) -> None:
+    """One result a job; a job that fails says so, and the next one follows."""
+    for item in json.loads(jobs):
         job = Job(**{**item, "contents": Contents(**item["contents"])})
         try:
             result = measure(workloads[job.workload](job))

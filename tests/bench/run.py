@@ -94,6 +94,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     try:
         fill(report, bench, rows, arguments)
     finally:
+        bench.close()
         servers.close()
     return report
 

@@ -1,13 +1,15 @@
-"""Whom we measure, and how each is run: in a process of its own, by the Python that has it."""
+"""Whom we measure, and how each is run: in processes of its own, by the Python that has it."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,13 @@ def run_side(
     side: Side, asked: list[Asked], contents: Contents, timeout_s: float
 ) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """Do the jobs in one new process. Returns a result for each (with "error" where it failed), and the versions."""
+    output, trouble = run_to_end((*side.command, as_json(side, asked, contents)), timeout_s)
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    versions = lines.pop(0)["versions"] if lines else {}
+    return completed(lines, len(asked), trouble), versions
+
+
+def as_json(side: Side, asked: list[Asked], contents: Contents) -> str:
     jobs = [
         {
             "workload": RENAMED.get((side.name, one.workload), one.workload),
@@ -83,12 +92,12 @@ def run_side(
         }
         for one in asked
     ]
-    output, trouble = run_to_end((*side.command, json.dumps(jobs)), timeout_s)
-    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
-    versions = lines.pop(0)["versions"] if lines else {}
-    while len(lines) < len(jobs):
-        lines.append({"error": trouble or "the process ended without an answer"})
-    return lines, versions
+    return json.dumps(jobs)
+
+
+def completed(results: list[dict[str, Any]], count: int, trouble: str) -> list[dict[str, Any]]:
+    missing = {"error": trouble or "the process ended without an answer"}
+    return results + [missing] * (count - len(results))
 
 
 def run_to_end(command: tuple[str, ...], timeout_s: float) -> tuple[str, str]:
@@ -105,3 +114,43 @@ def run_to_end(command: tuple[str, ...], timeout_s: float) -> tuple[str, str]:
         process.wait()
         raise
     return output, "" if process.returncode == 0 else f"ended with exit code {process.returncode}"
+
+
+class Driver:
+    """A side's driver that waits, everything imported, and forks a process for each run."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._process = subprocess.Popen(
+            (*side.command, "serve"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        first = self._line()
+        self.versions: dict[str, str] = {} if first is None else first["versions"]
+        self.usable = first is not None
+
+    def run(self, asked: list[Asked], contents: Contents, timeout_s: float) -> list[dict[str, Any]]:
+        """As run_side. Where a run hangs, the driver is killed with all it started, and not usable any more."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(as_json(self._side, asked, contents) + "\n")
+        self._process.stdin.flush()
+        timer = threading.Timer(timeout_s, self.close)
+        timer.start()
+        results: list[dict[str, Any]] = []
+        while (line := self._line()) is not None and "ended" not in line:
+            results.append(line)
+        timer.cancel()
+        self.usable = line is not None
+        trouble = f"took longer than {timeout_s:g} s" if line is None else f"ended with exit code {line['ended']}"
+        return completed(results, len(asked), trouble)
+
+    def _line(self) -> dict[str, Any] | None:
+        """What the driver says next, None at its end; what its clients print does not count."""
+        assert self._process.stdout is not None
+        line = next((line for line in self._process.stdout if line.startswith("{")), None)
+        return None if line is None else json.loads(line)
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self.usable = False

@@ -193,8 +193,8 @@ def write(job: Job) -> Work:
 
 def state_dict(nbytes: int) -> dict[str, Any]:
     torch = importlib.import_module("torch")
-    rows = nbytes // 64 // 4 // 1024
-    return {f"layers.{number}.weight": torch.rand(rows, 1024) for number in range(64)}
+    noise = torch.rand(nbytes // 64 // 4 // 1024, 1024)
+    return {f"layers.{number}.weight": noise + number for number in range(64)}
 
 
 def save(job: Job) -> Work:
@@ -298,5 +298,13 @@ WORKLOADS = {
     "first": first_sample,
 }
 
+
+def preload() -> None:
+    importlib.import_module("torch.utils.data")
+    module = importlib.import_module(MODULE)
+    for name in module.__all__:
+        getattr(module, name)
+
+
 if __name__ == "__main__":
-    run_jobs(WORKLOADS, sys.argv[2])
+    run_jobs(WORKLOADS, sys.argv[2], preload)
