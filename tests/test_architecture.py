@@ -26,14 +26,14 @@ TOP_LEVEL = {
 
 # From the bottom up. A module may import modules that stand before it, in this order, and nothing else of ours.
 LAYERS: dict[str, str] = {
-    "words": """quoting errors uri endpoint meta ranges crc64 metrics logs config credential_files credentials""",
+    "words": """quoting errors uri endpoint meta ranges buffers room crc64 metrics logs config credential_files credentials""",
     "wire": """wire wire.process wire.libc wire.scratch wire.budget wire.concurrency wire.hedge wire.http1 wire.retry wire.answers
         wire.signing wire.connections wire.targets wire.transfer wire.channel wire.fast_channel wire.pool wire.mailbox
         wire.outcomes wire.download wire.upload wire.query wire.refresh wire.loop wire.upkeep wire.engine
         wire.sdk_session wire.sdk wire.control""",
     "client": """growing page_shape columns pages completion deletion client
         shared index_columns index key_space listing ranged_listing source""",
-    "streams": "buffers reaper version fills pace readahead content reader parts outcome creation filling uploads writer",
+    "streams": "reaper version fills pace readahead content reader parts outcome creation filling uploads writer",
     "torch": """sharding sampling options prefetch position samples datasets checkpoint
         dcp_items dcp_reads dcp_place dcp lightning_paths lightning tensors""",
     "face": "testing cli __main__",

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tosnative import buffers, crc64
-from tosnative.buffers import BIG, Room, as_bytes, copy
+from tosnative import crc64
+from tosnative.buffers import BIG, as_bytes, copy
 from tosnative.client import TosClient
 from tosnative.errors import TosIntegrityError
 from tosnative.fills import DirectFill, RangedFill
@@ -25,28 +25,6 @@ DATA = random.Random(9).randbytes(5000)
 
 
 # -- memory
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 100, BIG, 5 << 20])
-@pytest.mark.parametrize("kind", [buffers._fresh_room, buffers._portable_room])
-def test_room_becomes_bytes(size: int, kind: Any) -> None:
-    if size < 2 and kind is buffers._fresh_room:
-        kind = Room.of
-    room = kind(size)
-    data = bytes(range(256)) * (size // 256 + 1)
-    copy(room.view, memoryview(data)[:size])
-    made = room.seal()
-    assert type(made) is bytes
-    assert made == data[:size]
-    assert hash(made) == hash(data[:size])
-
-
-def test_room_never_is_an_object_that_others_share() -> None:
-    for size in (0, 1):
-        room = Room.of(size)
-        room.view[:] = b"x" * size
-        assert room.seal() == b"x" * size
-        assert bytes(size) == b"\0" * size
 
 
 @pytest.mark.parametrize("size", [0, 10, BIG - 1, BIG, 3 * BIG + 1])

@@ -1,15 +1,12 @@
-"""Memory: any buffer as plain bytes, copies that leave the GIL to others, and bytes objects that are received into."""
+"""Memory: any buffer as plain bytes, and copies that leave the GIL to others."""
 
 from __future__ import annotations
 
 import ctypes
-import io
 import mmap
-import sys
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["BIG", "Room", "allocate", "as_bytes", "copy"]
+__all__ = ["BIG", "address", "allocate", "as_bytes", "copy", "view_of"]
 
 # From this many bytes on, a copy is worth giving up the GIL for (about 25 us of copying).
 BIG = 256 * 1024
@@ -50,13 +47,19 @@ _get_buffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(_
 _release_buffer = ctypes.PYFUNCTYPE(None, ctypes.POINTER(_PyBuffer))(("PyBuffer_Release", ctypes.pythonapi))
 
 
-def _address(buffer: object) -> int:
+def address(buffer: object) -> int:
     """Where the buffer's bytes are; the caller keeps the buffer alive and its size unchanged."""
     info = _PyBuffer()
     _get_buffer(buffer, ctypes.byref(info), _PyBUF_SIMPLE)  # raises BufferError where the buffer is not contiguous
-    address = int(info.buf or 0)
+    found = int(info.buf or 0)
     _release_buffer(ctypes.byref(info))
-    return address
+    return found
+
+
+def view_of(at: int, size: int, *, writable: bool) -> memoryview:
+    """The memory [at, at + size); the caller keeps it alive as long as any view of it is used."""
+    made: memoryview = _from_memory(at, size, _PyBUF_WRITE if writable else _PyBUF_READ)
+    return made
 
 
 def as_bytes(buffer: Any, *, writable: bool = False) -> memoryview:
@@ -77,8 +80,7 @@ def as_bytes(buffer: Any, *, writable: bool = False) -> memoryview:
     if view.format in _CASTABLE:
         return view.cast("B")
     # Half floats in a foreign byte order, records: memoryview cannot cast these, but their bytes are plain.
-    made: memoryview = _from_memory(_address(view), view.nbytes, _PyBUF_READ if view.readonly else _PyBUF_WRITE)
-    return made
+    return view_of(address(view), view.nbytes, writable=not view.readonly)
 
 
 def copy(into: memoryview, data: memoryview) -> None:
@@ -87,7 +89,7 @@ def copy(into: memoryview, data: memoryview) -> None:
     if size < BIG:
         into[:size] = data
     else:
-        _memmove(_address(into), _address(data), size)
+        _memmove(address(into), address(data), size)
 
 
 def allocate(size: int) -> memoryview:
@@ -98,49 +100,3 @@ def allocate(size: int) -> memoryview:
     # huge pages: where they are at hand first use costs half (0.30 s for 1 GiB, not 0.57), but on a virtual machine that gives
     # free memory back to its host it cost six times as much (3.4 s, not 0.55).
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
-
-
-class Room(NamedTuple):
-    """A bytes object to be: `view` is filled, then `seal()` returns the bytes, without a copy.
-
-    After seal() nobody may write through `view` or a slice of it.
-    """
-
-    view: memoryview
-    seal: Callable[[], bytes]
-
-    @classmethod
-    def of(cls, size: int) -> Room:
-        """Room for `size` bytes. Its memory is not touched before it is filled."""
-        return _room(size)
-
-
-_BYTES_HEAD = bytes.__basicsize__ - 1  # a bytes object: its head, its bytes, one zero
-
-
-def _fresh_room(size: int) -> Room:
-    # Nobody else has seen this object yet, so filling it now is what PyBytes_FromStringAndSize(NULL, size) is for.
-    data = bytes(size)
-    return Room(_from_memory(id(data) + _BYTES_HEAD, size, _PyBUF_WRITE), lambda: data)
-
-
-def _portable_room(size: int) -> Room:
-    holder = io.BytesIO()
-    if size:
-        holder.seek(size - 1)
-        holder.write(b"\0")
-    view = holder.getbuffer()
-
-    def seal() -> bytes:
-        view.release()
-        return holder.getvalue()
-
-    return Room(view, seal)
-
-
-def _room(size: int) -> Room:
-    # Below two bytes CPython hands out shared objects.
-    return _fresh_room(size) if _FRESH and size > 1 else _portable_room(size)
-
-
-_FRESH = sys.implementation.name == "cpython" and ctypes.string_at(id(b"tosnative") + _BYTES_HEAD, 10) == b"tosnative\0"

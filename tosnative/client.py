@@ -17,18 +17,18 @@ from tosnative.deletion import MOST_AT_ONCE, delete_objects
 from tosnative.errors import TosAccessError, TosError, TosException, TosNotFoundError
 from tosnative.meta import TosObjectMeta
 from tosnative.pages import ListPage, UploadInfo, no_listing, parse_page
+from tosnative.room import Rooms
 from tosnative.uri import check_bucket, check_key
 from tosnative.wire.budget import Budget
 from tosnative.wire.control import Control
 from tosnative.wire.download import Download
 from tosnative.wire.engine import ENGINE
-from tosnative.wire.http1 import check_header_value
 from tosnative.wire.process import PerProcess
 from tosnative.wire.query import Query
 from tosnative.wire.signing import Signer, canonical_query
 from tosnative.wire.targets import Target, make_target
 from tosnative.wire.transfer import Transfer
-from tosnative.wire.upload import Upload
+from tosnative.wire.upload import Upload, write_headers
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -64,6 +64,7 @@ class TosClient:
         self._control = Control(self.endpoint, self.provider, self._settled, self._proxy)
         self._signer = Signer(self.endpoint.region)
         self._targets: dict[str, Target] = {}
+        self.rooms = Rooms(self.config.memory_budget_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.endpoint.url, self.endpoint.region, self.provider, self.config)
@@ -79,6 +80,7 @@ class TosClient:
 
     def close(self) -> None:
         """Close the control plane's connections; the engine's are shared, and end when nobody uses them. Idempotent."""
+        self.rooms.clear()
         self._control.close()
 
     @property
@@ -137,7 +139,7 @@ class TosClient:
         submit: bool = True,
     ) -> Upload:
         """A PUT of a whole object (at most 5 GiB), submitted unless told not to. `data` must stay as it is until done."""
-        signed = _write_headers(content_type, forbid_overwrite)
+        signed = write_headers(content_type, forbid_overwrite)
         check_key(bucket, key)
         upload = Upload(self._target(bucket), bucket, key, memoryview(data), crc64, "", signed or None)
         if submit:
@@ -236,7 +238,7 @@ class TosClient:
         It is not looked for: in a listing it cannot be told from another process's upload of the same key and moment.
         """
         check_key(bucket, key)
-        _write_headers(content_type, forbid_overwrite)
+        write_headers(content_type, forbid_overwrite)
 
         def ask(sdk: Any) -> Any:
             return sdk.create_multipart_upload(
@@ -311,10 +313,3 @@ class TosClient:
 
 def _rebuild(endpoint: str, region: str, cred: CredentialProvider, config: TosClientConfig) -> TosClient:
     return TosClient(endpoint=endpoint, region=region, cred=cred, config=config)
-
-
-def _write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str, str]:
-    headers = {"x-tos-forbid-overwrite": "true"} if forbid_overwrite else {}
-    if content_type is not None:
-        headers["content-type"] = check_header_value("content_type", content_type)
-    return headers

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import tosnative.reaper as reaper
-from tosnative.buffers import Room, copy
+from tosnative.buffers import copy
 from tosnative.config import ReaderType
 from tosnative.errors import TosIntegrityError
 from tosnative.fills import DirectFill, Fill, RangedFill
@@ -211,8 +211,11 @@ class ObjectContent(io.BufferedIOBase):
         held = fill.view(at, want)
         if held is not None:
             return bytes(held)
-        room = Room.of(want)
-        self._into(at, room.view)
+        room = self._version.client.rooms.of(want)
+        if self._into(at, room.view) != want:
+            raise AssertionError(
+                f"{self.name}: bytes {at} to {at + want} came short"
+            )  # the room may hold another's bytes
         return room.seal()
 
     def _into(self, at: int, view: memoryview) -> int:

@@ -13,6 +13,8 @@ import functools
 import logging
 from collections.abc import Callable
 
+from tosnative.buffers import address
+
 __all__ = ["combine", "update"]
 
 _POLYNOMIAL = 0xC96C5795D7870F42  # 0x42F0E1EBA9EA3693, bits reversed
@@ -46,19 +48,10 @@ def _through_liblzma() -> _Update:
         if size == 0:
             return crc
         view = memoryview(data).cast("B")
-        if view.readonly:
-            return _update_readonly(function, view, crc)
-        return int(function(ctypes.addressof(char.from_buffer(view)), size, crc))
+        at = address(view) if view.readonly else ctypes.addressof(char.from_buffer(view))
+        return int(function(at, size, crc))
 
     return update
-
-
-def _update_readonly(function: Callable[[bytes, int, int], int], view: memoryview, crc: int) -> int:
-    # ctypes takes no address of a read-only buffer, so it goes through copies of 1 MiB that stay in the cache.
-    for at in range(0, len(view), 1 << 20):
-        piece = bytes(view[at : at + (1 << 20)])
-        crc = int(function(piece, len(piece), crc))
-    return crc
 
 
 def _through_crcmod() -> _Update:

@@ -6,12 +6,12 @@ from tosnative.credentials import Credentials
 from tosnative.errors import TosAbortedError, TosError
 from tosnative.metrics import METRICS
 from tosnative.wire.answers import describe, refusal
-from tosnative.wire.http1 import Head
+from tosnative.wire.http1 import Head, check_header_value
 from tosnative.wire.retry import Failure, Kind
 from tosnative.wire.targets import Target
 from tosnative.wire.transfer import MAX_ERROR_BODY, EngineLike, Transfer
 
-__all__ = ["Upload"]
+__all__ = ["Upload", "write_headers"]
 
 
 class Upload(Transfer):
@@ -87,3 +87,11 @@ class Upload(Transfer):
             raise Failure(Kind.CORRUPT, text, request_id=head.get(b"x-tos-request-id"))
         self.etag, self.crc64 = meta.etag, meta.crc64
         METRICS.bytes_sent += self._data.nbytes
+
+
+def write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str, str]:
+    """The signed headers of a request that makes an object."""
+    headers = {"x-tos-forbid-overwrite": "true"} if forbid_overwrite else {}
+    if content_type is not None:
+        headers["content-type"] = check_header_value("content_type", content_type)
+    return headers
