@@ -1,5 +1,7 @@
 """Signatures equal the official SDK's, and the known vectors."""
 
+import hashlib
+import hmac
 import time
 from types import SimpleNamespace
 
@@ -10,6 +12,7 @@ from tos.auth import CredentialProviderAuth
 from tos.credential import StaticCredentialsProvider
 
 from tosnative.credentials import Credentials
+from tosnative.wire import signing
 from tosnative.wire.signing import Signer, canonical_query, quote_key
 
 NOW = 1767323045.9  # 20260102T030405Z
@@ -113,3 +116,31 @@ def test_a_key_is_quoted_byte_by_byte(key: str) -> None:
 def test_a_key_that_is_no_text_is_a_value_error() -> None:
     with pytest.raises(ValueError, match="UTF-8"):
         quote_key("a\ud800")
+
+
+@given(st.binary(max_size=200), st.binary(max_size=300))
+def test_hmac_is_the_standard_library_s(key: bytes, message: bytes) -> None:
+    made = signing._Hmac(key)
+    assert made.of(message).digest() == hmac.digest(key, message, "sha256")
+    assert made.of(message).hexdigest() == hmac.new(key, message, "sha256").hexdigest()
+
+
+@pytest.mark.skipif(signing.sha256 is hashlib.sha256, reason="this build of Python has no SHA-256 of its own")
+def test_signing_takes_no_lock_of_openssl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread of the parent may hold one at the moment of a fork, and the child waits for it for ever."""
+    openssl = pytest.importorskip("_hashlib")
+
+    def locked(*arguments: object, **keywords: object) -> None:
+        raise AssertionError("OpenSSL was called")
+
+    for name in [name for name in dir(openssl) if name.startswith(("openssl_", "hmac_", "new"))]:
+        monkeypatch.setattr(openssl, name, locked)
+    for module in (hashlib, hmac):
+        for name in ("sha256", "new", "digest"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, locked)
+    with pytest.raises(AssertionError, match="OpenSSL"):
+        hmac.digest(b"key", b"message", "sha256")
+    signer = Signer("cn-beijing")
+    for signed in (None, {"x-tos-forbid-overwrite": "true"}):
+        assert "Signature=" in signer.headers("GET", "/key", "", "host", Credentials("ak", "sk"), 1e9, signed)
