@@ -131,7 +131,7 @@ class TosClient:
         self,
         bucket: str,
         key: str,
-        data: bytes | bytearray | memoryview,
+        data: bytes | bytearray | memoryview | Sequence[memoryview],
         *,
         crc64: int | None = None,
         content_type: str | None = None,
@@ -141,7 +141,7 @@ class TosClient:
         """A PUT of a whole object (at most 5 GiB), submitted unless told not to. `data` must stay as it is until done."""
         signed = write_headers(content_type, forbid_overwrite)
         check_key(bucket, key)
-        upload = Upload(self._target(bucket), bucket, key, memoryview(data), crc64, "", signed or None)
+        upload = Upload(self._target(bucket), bucket, key, data, crc64, "", signed or None)
         if submit:
             self.submit((upload,))
         return upload
@@ -152,7 +152,7 @@ class TosClient:
         key: str,
         upload_id: str,
         number: int,
-        data: memoryview,
+        data: memoryview | Sequence[memoryview],
         crc64: int | None = None,
         submit: bool = True,
     ) -> Upload:

@@ -116,7 +116,7 @@ class ObjectUpload:
             self._settle(self._flying[0])
         crc = part.crc64()
         upload = self.client.upload_part(
-            self.bucket, self.key, self.upload_id, self._number, part.data, crc, submit=False
+            self.bucket, self.key, self.upload_id, self._number, part.pieces, crc, submit=False
         )
         # Known before it is under way: an interruption may come at any moment.
         self._flying.append(_Flying(self._number, part.used, crc, part.buffer, upload))
@@ -156,12 +156,11 @@ class ObjectUpload:
     def put(self, part: Filling | None) -> TosObjectMeta:
         """Send the object as one PUT, and wait. Raises: TosException."""
         part = part or Filling(memoryview(b""), self.check)
-        data = part.data
         self.crc64 = crc = part.crc64()
         self._whole = upload = self.client.put(
             self.bucket,
             self.key,
-            data,
+            part.pieces,
             crc64=crc,
             content_type=self._content_type,
             forbid_overwrite=self._forbid_overwrite,

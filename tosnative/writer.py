@@ -94,6 +94,7 @@ class TosObjectWriter(io.BufferedIOBase):
     def write(self, data: Any, /) -> int:
         """Append any contiguous buffer, or a str as UTF-8; returns the number of bytes. The data may change afterwards.
 
+        Large `bytes` objects are kept until they are sent, everything else is copied.
         Blocks while as many parts are in flight as may be. Raises: TosException kinds, from now on at every call; ValueError
         after close(); TypeError for what is no buffer.
         """

@@ -29,9 +29,10 @@ class Channel:
         "_out",
         "_out_at",
         "_partial",
+        "_piece_at",
+        "_pieces",
         "_pin",
         "_view",
-        "body",
         "body_at",
         "deadline",
         "got",
@@ -60,8 +61,8 @@ class Channel:
 
     def _clear(self) -> None:
         self._out = b""
-        self._out_at = self.body_at = 0
-        self.body: memoryview | None = None
+        self._out_at = self._piece_at = self.body_at = 0
+        self._pieces: list[memoryview] = []  # of the body, what is still to be sent; the next one last
         self.head: Head | None = None
         self._partial = b""
         self._chunked: Chunked | None = None
@@ -103,7 +104,7 @@ class Channel:
         self.transfer = transfer
         self._clear()
         self._out = head
-        self.body = transfer.body
+        self._pieces = list(reversed(transfer.body))
         self.sent_at = now
         METRICS.requests += 1
         self.write()
@@ -118,33 +119,31 @@ class Channel:
             self._stop_sending()
 
     def _write(self) -> None:
-        out, body = self._out, self.body
+        out, pieces = self._out, self._pieces
         if out:
-            self._out_at += self._send(out, self._out_at, body is not None)
+            self._out_at += self._send(out, self._out_at, bool(pieces))
             if self._out_at < len(out):
                 return
             self._out = b""
-        if body is not None:
-            size = body.nbytes
-            while self.body_at < size:
-                n = self._send(body, self.body_at, False)
-                if n == 0:
-                    return
-                self.body_at += n
-                if n < SEND_PIECE:
-                    break
-            if self.body_at >= size:
-                self.body = None
-                self._pin = None
+        while pieces:
+            piece = pieces[-1]
+            n = self._send(piece, self._piece_at, False)
+            self.body_at += n
+            self._piece_at += n
+            if self._piece_at == len(piece):
+                pieces.pop()
+                self._piece_at = self._address = 0
+            elif n < SEND_PIECE:
+                return
 
     def _stop_sending(self) -> None:
         self.reusable = False
-        self._out, self.body = b"", None
-        self._pin = None
+        self._out, self._pieces = b"", []
+        self._address = 0
 
     @property
     def sending(self) -> bool:
-        return bool(self._out) or self.body is not None
+        return bool(self._out or self._pieces)
 
     @property
     def awaiting_head(self) -> bool:
@@ -309,7 +308,7 @@ class Channel:
         """Close the socket. inherited: in a forked child, where the parent goes on using the connection."""
         self._view = None
         self._pin = None
-        self.body = None
+        self._pieces = []
         self.transfer = None
         try:
             if not inherited:

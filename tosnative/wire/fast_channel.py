@@ -13,6 +13,7 @@ import socket
 import ssl
 import time
 
+from tosnative.buffers import address
 from tosnative.wire import libc
 from tosnative.wire.channel import SEND_PIECE, Channel
 from tosnative.wire.scratch import SCRATCH_SIZE, Scratch
@@ -118,9 +119,8 @@ class FastChannel(SocketChannel):
         global _crowded
         if _crowded:
             _crowded -= 1
-            if self._pin is None:
-                self._pin = _char.from_buffer(data)
-            n = libc.send(self._fd, ctypes.addressof(self._pin) + at, min(data.nbytes - at, SEND_PIECE), libc.QUIET)
+            self._address = self._address or address(data)
+            n = libc.send(self._fd, self._address + at, min(len(data) - at, SEND_PIECE), libc.QUIET)
             return n if n >= 0 else max(0, self._nothing())
         began = time.perf_counter()
         n = SocketChannel._send(self, data, at, more=False)
@@ -131,8 +131,6 @@ class FastChannel(SocketChannel):
     def _send(self, data: bytes | memoryview, at: int, more: bool) -> int:
         if isinstance(data, bytes):
             n: int = libc.send(self._fd, data[at:] if at else data, len(data) - at, libc.MORE if more else libc.QUIET)
-        elif data.readonly:
-            return SocketChannel._send(self, data, at, more)
         else:
             return self._send_body(data, at)
         return n if n >= 0 else max(0, self._nothing())

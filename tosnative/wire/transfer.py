@@ -131,9 +131,9 @@ class Transfer:
         raise NotImplementedError
 
     @property
-    def body(self) -> memoryview | None:
-        """What follows the head."""
-        return None
+    def body(self) -> tuple[memoryview, ...]:
+        """What follows the head, in pieces, none of them empty."""
+        return ()
 
     def accept(self, head: Head) -> memoryview:
         """Where this answer's body goes, as long as the body is. Raises: Failure."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tosnative.credentials import Credentials
 from tosnative.errors import TosAbortedError, TosError
 from tosnative.metrics import METRICS
@@ -17,10 +19,11 @@ __all__ = ["Upload", "write_headers"]
 class Upload(Transfer):
     """One PUT, of an object or a part. After `wait()`: `etag` and `crc64` are what the service answered.
 
-    `data` must stay as it is until the transfer is done. A crc64 that is given and differs from the answer's is a failed attempt.
+    `data`, one buffer or its pieces one after the other, must stay as it is until the transfer is done. A crc64 that is given
+    and differs from the answer's is a failed attempt.
     """
 
-    __slots__ = ("_data", "_headers", "_query", "_refused", "_sent_crc", "_signed", "crc64", "etag")
+    __slots__ = ("_headers", "_pieces", "_query", "_refused", "_sent_crc", "_signed", "_size", "crc64", "etag")
     operation = "PUT"
 
     def __init__(
@@ -28,13 +31,15 @@ class Upload(Transfer):
         target: Target,
         bucket: str,
         key: str,
-        data: memoryview,
+        data: bytes | bytearray | memoryview | Sequence[memoryview],
         crc64: int | None = None,
         query: str = "",
         signed: dict[str, str] | None = None,
     ) -> None:
         Transfer.__init__(self, target, bucket, key)
-        self._data = data.cast("B")
+        pieces = (memoryview(data),) if isinstance(data, bytes | bytearray | memoryview) else data
+        self._pieces = tuple(piece.cast("B") for piece in pieces if piece.nbytes)
+        self._size = sum(len(piece) for piece in self._pieces)
         self._query = query
         self._signed = signed
         self._sent_crc = crc64
@@ -44,8 +49,8 @@ class Upload(Transfer):
         self.crc64: int | None = None
 
     @property
-    def body(self) -> memoryview | None:
-        return self._data if self._data.nbytes else None
+    def body(self) -> tuple[memoryview, ...]:
+        return self._pieces
 
     def _resubmit(self, inherited: EngineLike) -> EngineLike:
         raise TosAbortedError(
@@ -59,7 +64,7 @@ class Upload(Transfer):
         lines = target.signer.headers("PUT", self.path, self._query, target.host, credentials, now, self._signed)
         query = f"?{self._query}" if self._query else ""
         return (
-            f"PUT {target.request_prefix}{self.path}{query} HTTP/1.1\r\n{lines}Content-Length: {self._data.nbytes}\r\n"
+            f"PUT {target.request_prefix}{self.path}{query} HTTP/1.1\r\n{lines}Content-Length: {self._size}\r\n"
             f"{target.constant_headers}\r\n"
         ).encode()
 
@@ -74,7 +79,7 @@ class Upload(Transfer):
         assert head is not None
         if head.status != 200:
             raise refusal(head, bytes(self._refused))
-        meta = describe(self.bucket, self.key, head, self._data.nbytes)
+        meta = describe(self.bucket, self.key, head, self._size)
         if meta.etag is None:
             raise Failure(
                 Kind.PROTOCOL,
@@ -86,7 +91,7 @@ class Upload(Transfer):
             text = f"sent bytes with CRC64 {self._sent_crc}, the service received {meta.crc64}"
             raise Failure(Kind.CORRUPT, text, request_id=head.get(b"x-tos-request-id"))
         self.etag, self.crc64 = meta.etag, meta.crc64
-        METRICS.bytes_sent += self._data.nbytes
+        METRICS.bytes_sent += self._size
 
 
 def write_headers(content_type: str | None, forbid_overwrite: bool) -> dict[str, str]:
