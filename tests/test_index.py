@@ -3,14 +3,17 @@
 import multiprocessing
 import os
 import pickle
+import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tosnative import source
 from tosnative.index import ObjectIndex, build_index
 from tosnative.meta import TosObjectMeta
+from tosnative.uri import check_key, parse_uri
 
 # Surrogates alone occur: a JSON string may hold them.
 keys = st.text(st.characters(codec=None), min_size=1, max_size=30)
@@ -123,3 +126,43 @@ def test_a_started_process_maps_the_memory_instead_of_receiving_it() -> None:
     del index
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(first)
+
+
+# -- from URLs
+
+
+URLS = st.lists(
+    st.sampled_from(["tos://one/", "tos://one/", "tos://two/", "two/", "TOS://one/", "tos://one"]).flatmap(
+        lambda start: st.sampled_from(["a", "a/b", "ä€", "x" * 40, "/a", "?#", " "]).map(lambda key: start + key)
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(URLS, st.integers(1, 3))
+def test_urls_are_parsed_as_one_by_one(urls: list[str], run: int) -> None:
+    def one_by_one() -> list[tuple[str, str]]:
+        return [(bucket, check_key(bucket, key)) for bucket, key in map(parse_uri, urls)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "_MOST_IN_RUN", run)
+        try:
+            expected = one_by_one()
+        except ValueError as error:
+            with pytest.raises(ValueError, match=re.escape(str(error))):
+                source.from_urls(iter(urls))
+            return
+        found = source.from_urls(iter(urls)).known
+    assert found is not None
+    assert [(meta.bucket, meta.key, meta.size, meta.etag, meta.crc64) for meta in found] == [
+        (bucket, key, None, None, None) for bucket, key in expected
+    ]
+
+
+@pytest.mark.parametrize("wrong", ["tos://one/", "tos://one/\udcff", "s3://one/a", "tos://o/a", 5, b"tos://one/b"])
+@pytest.mark.parametrize("before", [0, 1, 3])
+def test_a_url_that_names_no_object(wrong: object, before: int) -> None:
+    urls = [*(["tos://one/a"] * before), wrong, "tos://one/b"]
+    with pytest.raises(TypeError if not isinstance(wrong, str) else ValueError):
+        source.from_urls(urls)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from itertools import accumulate
 from tosnative.columns import PageColumns
 from tosnative.growing import GrowingBytes
 from tosnative.meta import TosObjectMeta
+from tosnative.uri import check_key
 
 __all__ = ["COLUMNS", "IndexColumns"]
 
@@ -48,6 +49,21 @@ class IndexColumns:
             bytes([meta.crc64 is not None for meta in objects]),
             array("d", [math.nan if meta.last_modified is None else meta.last_modified for meta in objects]),
             array("i", [names.setdefault(meta.bucket, len(names)) for meta in objects]),
+        )
+
+    def add_keys(self, bucket: str, keys: list[str]) -> None:
+        """Append objects of this bucket of which nothing else is known. Raises: ValueError for a key that is no UTF-8."""
+        if not "".join(keys).isascii():
+            for key in keys:
+                check_key(bucket, key)
+        self._append_texts("key", keys)
+        self._append_texts("etag", [""] * len(keys))
+        self._append(
+            array("q", [-1]) * len(keys),
+            array("Q", [0]) * len(keys),
+            bytes(len(keys)),
+            array("d", [math.nan]) * len(keys),
+            array("i", [self._names.setdefault(bucket, len(self._names))]) * len(keys),
         )
 
     def add_page(self, bucket: str, page: PageColumns) -> None:

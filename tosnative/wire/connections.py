@@ -154,11 +154,13 @@ class Connector:
         self._threads: set[threading.Thread] = set()
         self._held = False
 
-    def open(self, origin: Origin) -> None:
-        """Open one connection to `origin`, soon."""
-        self._wanted.put(origin)
+    def open(self, origin: Origin, count: int = 1) -> None:
+        """Open so many connections to `origin`, soon."""
+        for _ in range(count):  # all of them first: a thread ends when there is nothing more to open
+            self._wanted.put(origin)
         with self._lock:
-            self._start_thread()
+            for _ in range(min(count, _THREADS)):
+                self._start_thread()
 
     def _start_thread(self) -> None:
         if len(self._threads) < _THREADS and not self._held:

@@ -125,8 +125,7 @@ class Loop:
         wanted = pool.wanted
         if wanted > 0 and self.now >= pool.not_before:
             pool.opening += wanted
-            for _ in range(wanted):
-                self.connector.open(pool.origin)
+            self.connector.open(pool.origin, wanted)
 
     def _authorize(self, transfer: Transfer) -> bool:
         """Whether there are credentials to sign with now; else they are fetched, and the transfer comes back."""
