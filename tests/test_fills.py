@@ -1,8 +1,12 @@
 """Memory and versions: what the strategies of readers and the buffers of writers stand on."""
 
 import array
+import ctypes
+import errno
 import itertools
+import mmap
 import random
+import resource
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tosnative import crc64
+from tosnative import buffers, crc64
 from tosnative.buffers import BIG, as_bytes, copy
 from tosnative.client import TosClient
 from tosnative.errors import TosIntegrityError
@@ -164,3 +168,66 @@ def test_strategies_fill_from_anywhere(client: TosClient, kind: Any, reads: list
     fill.release()
     fill.release()
     assert client.budget.used == 0
+
+
+# -- memory that is provided before it is written
+
+
+def first_uses() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+
+
+needs_provide = pytest.mark.skipif(buffers._madvise is None, reason="this system provides no memory in advance")
+
+
+@needs_provide
+def test_memory_that_is_provided_costs_no_first_use() -> None:
+    view = memoryview(mmap.mmap(-1, 8 << 20))[100:-100]
+    buffers.provide(view)
+    assert buffers._madvise is not None
+    data = b"x" * len(view)
+    before = first_uses()
+    view[:] = data
+    assert first_uses() - before < 200  # of some 2,000 pages, or a few huge ones
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 4 << 20), (1, (4 << 20) - 1), (4095, 4097 + BIG), (77, 78), (5, 5)])
+def test_what_is_in_the_memory_stays(start: int, stop: int) -> None:
+    noise = random.Random(1).randbytes(4 << 20)
+    data = bytearray(noise)
+    buffers.provide(memoryview(data)[start:stop])
+    buffers.provide(memoryview(data)[start:stop])
+    assert data == noise
+
+
+@needs_provide
+@pytest.mark.parametrize(("number", "asks_again"), [(errno.EINVAL, False), (errno.ENOMEM, True), (errno.EFAULT, True)])
+def test_a_system_without_the_call_is_not_asked_again(
+    monkeypatch: pytest.MonkeyPatch, number: int, asks_again: bool
+) -> None:
+    asked = []
+
+    def madvise(start: int, size: int, advice: int) -> int:
+        asked.append((start, size))
+        ctypes.set_errno(number)
+        return -1
+
+    monkeypatch.setattr(buffers, "_madvise", madvise)
+    for _ in range(2):
+        buffers.provide(memoryview(mmap.mmap(-1, 2 * BIG))[1:])
+    assert len(asked) == (2 if asks_again else 1)
+    assert all(start % mmap.PAGESIZE == 0 and size % mmap.PAGESIZE == 0 for start, size in asked)
+
+
+@needs_provide
+def test_memory_that_is_there_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(buffers, "_madvise", lambda start, size, advice: asked.append(size) or 0)
+    used = memoryview(bytearray(b"x") * (8 << 20))
+    for part in (used, used[BIG:], used[5:-7]):
+        buffers.provide(part)
+    assert asked == []
+    fresh = memoryview(mmap.mmap(-1, 8 << 20))
+    fresh[0] = 1
+    buffers.provide(fresh)
+    assert asked == [8 << 20]

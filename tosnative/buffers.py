@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
+import sys
 from typing import Any
 
-__all__ = ["BIG", "address", "allocate", "as_bytes", "copy", "view_of"]
+__all__ = ["BIG", "address", "allocate", "as_bytes", "copy", "provide", "view_of"]
 
 # From this many bytes on, a copy is worth giving up the GIL for (about 25 us of copying).
 BIG = 256 * 1024
@@ -100,3 +102,43 @@ def allocate(size: int) -> memoryview:
     # huge pages: where they are at hand first use costs half (0.30 s for 1 GiB, not 0.57), but on a virtual machine that gives
     # free memory back to its host it cost six times as much (3.4 s, not 0.55).
     return memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+# madvise(2), since Linux 5.14; elsewhere the number may mean something else.
+_MADV_POPULATE_WRITE = 23
+_PAGE = mmap.PAGESIZE
+
+
+def _of_linux(name: str, *arguments: Any) -> Any:
+    if sys.platform != "linux":
+        return None
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.restype, function.argtypes = ctypes.c_int, arguments
+    return function
+
+
+_madvise = _of_linux("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_mincore = _of_linux("mincore", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+
+
+def provide(into: memoryview) -> None:
+    """Have the system provide all of this memory, which is about to be written, in one go and without the GIL.
+
+    Measured, 1 GiB: 0.25 s, where the first use of page after page takes 0.36 s. What is in the memory stays. Small buffers
+    are left alone, such as seem to be there already, and all where the system has no such call.
+    """
+    global _madvise
+    if _madvise is None or len(into) < BIG:
+        return
+    start = address(into)
+    first, last = -(-start // _PAGE) * _PAGE, (start + len(into)) // _PAGE * _PAGE
+    if all(_is_there(page) for page in (last - _PAGE, first, (first + last) // 2 // _PAGE * _PAGE)):
+        return
+    # Other failures are of this memory (special mappings), and writing it will show them.
+    if _madvise(first, last - first, _MADV_POPULATE_WRITE) and ctypes.get_errno() == errno.EINVAL:
+        _madvise = None
+
+
+def _is_there(page: int) -> bool:
+    found = ctypes.create_string_buffer(1)
+    return bool(_mincore(page, _PAGE, found) or found.raw[0] & 1)

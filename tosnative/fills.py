@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from tosnative.buffers import allocate, copy
+from tosnative.buffers import allocate, copy, provide
 from tosnative.ranges import split
 from tosnative.version import ObjectVersion
 
@@ -71,6 +71,8 @@ def fetch(version: ObjectVersion, start: int, stop: int, into: memoryview, piece
                         break
                 flying.extend(batch)
                 submit(batch)
+                if batch:
+                    provide(into[batch[0].start - start : end - start])  # while the answers are under way
             if not flying:
                 return
             download = flying[0]

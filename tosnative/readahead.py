@@ -6,7 +6,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tosnative.buffers import BIG, allocate, copy
+from tosnative.buffers import BIG, allocate, copy, provide
 from tosnative.fills import STRAIGHT_IN_FLIGHT, cancel_all, piece_size
 from tosnative.pace import LARGE, Pace
 from tosnative.version import ObjectVersion
@@ -252,14 +252,12 @@ class SequentialFill:
                 self._version.client.submit([part.download])
             began = time.perf_counter()
             self._version.learn(part.download.wait())
-            self._pace.waited(self._flying() * self._size, time.perf_counter() - began)
+            flying = sum(other.download is not None for other in self._parts.values())
+            self._pace.waited(flying * self._size, time.perf_counter() - began)
         except BaseException:
             self._drop(part.start // self._size)
             raise
         part.view, part.download, part.ready = part.download.view, None, True
-
-    def _flying(self) -> int:
-        return sum(part.download is not None for part in self._parts.values())
 
     # -- reads that need more than what is held
 
@@ -273,6 +271,7 @@ class SequentialFill:
         try:
             while pos < stop or pieces:
                 batch: list[Download] = []
+                begun = pos
                 while pos < stop and len(pieces) < self._pieces:
                     pieces.append(self._plan(pos, stop, into[pos - at :], batch, straight))
                     pos = pieces[-1].stop
@@ -280,6 +279,7 @@ class SequentialFill:
                     self._version.client.submit(batch)
                 if pos >= stop and straight is None:
                     self._read_ahead(stop)
+                provide(into[begun - at : pos - at])  # while the answers are under way
                 self._take(pieces[0], into[pieces[0].start - at :])
                 pieces.popleft()
         except BaseException:
