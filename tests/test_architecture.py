@@ -33,7 +33,7 @@ LAYERS: dict[str, str] = {
         wire.sdk_session wire.sdk wire.control""",
     "client": """growing page_shape columns pages completion deletion client
         shared index_columns index key_space listing ranged_listing source""",
-    "streams": "reaper version fills pace readahead content reader parts outcome creation filling uploads writer",
+    "streams": "reaper version fills pace parts_held readahead content reader parts outcome creation filling uploads writer",
     "torch": """sharding sampling options prefetch position samples datasets checkpoint
         dcp_items dcp_reads dcp_place dcp lightning_paths lightning tensors""",
     "face": "testing cli __main__",

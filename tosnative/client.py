@@ -170,6 +170,10 @@ class TosClient:
             return 32
         return ENGINE.get().advised_depth(self._target(bucket).origin)
 
+    def least_first_byte_s(self, bucket: str) -> float:
+        """The least of the recent times to first byte, in seconds: how far the service is. 0 where nobody knows."""
+        return ENGINE.get().least_first_byte_s(self._target(bucket).origin)
+
     # -- the control plane
 
     def head(self, bucket: str, key: str) -> TosObjectMeta:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import time
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import tosnative.reaper as reaper
 from tosnative.buffers import copy
 from tosnative.config import ReaderType
-from tosnative.errors import TosIntegrityError
+from tosnative.errors import TosException, TosIntegrityError
 from tosnative.fills import DirectFill, Fill, RangedFill
 from tosnative.readahead import SequentialFill
 from tosnative.uri import format_uri
@@ -134,6 +135,22 @@ class ObjectContent(io.BufferedIOBase):
             self._first = self._ask(0, 1) if eager else None
             self._pid = os.getpid()
         return self._first
+
+    def ahead(self, most: int) -> int:
+        """Ask for up to `most` parts of a large object before it is read; returns how many there are or will be.
+
+        Nothing is asked for before the first request has been answered. What goes wrong is told when it is read.
+        """
+        first = self._first
+        if self._closed or self._kind is not ReaderType.SEQUENTIAL or self._data is not None:
+            return 0
+        if first is not None:
+            if not first.done or first.error is not None:
+                return 0
+            with contextlib.suppress(TosException):
+                self._pin()
+        fill = self._fill
+        return fill.ahead(most) if isinstance(fill, SequentialFill) else 0
 
     def _fits(self) -> bool:
         """Whether the object is known to come whole in one answer that this kind of reader may hold."""

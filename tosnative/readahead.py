@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tosnative.buffers import BIG, allocate, copy, provide
 from tosnative.fills import STRAIGHT_IN_FLIGHT, cancel_all, piece_size
 from tosnative.pace import LARGE, Pace
+from tosnative.parts_held import Part, Piece
 from tosnative.version import ObjectVersion
 
 if TYPE_CHECKING:
@@ -23,37 +24,6 @@ _WINDOW = 16
 _GAP = 64 * 1024
 # Free part buffers that are kept for the next part; memory that was touched before costs no page faults.
 _SPARE = 4
-
-
-class _Part:
-    """One cell of the grid of part_size bytes that the object is cut into, in flight or held.
-
-    read_to: where the reading that began at its start has come to. counted: its bytes are in the budget.
-    wanted: a read under way will still copy from it, so it may not be dropped.
-    """
-
-    __slots__ = ("buffer", "counted", "download", "read_to", "ready", "start", "stop", "used", "view", "wanted")
-
-    def __init__(self, start: int, stop: int, download: Download, buffer: memoryview | None, counted: bool) -> None:
-        self.start = start
-        self.stop = stop
-        self.download: Download | None = download
-        self.buffer = buffer
-        self.counted = counted
-        self.ready = False
-        self.read_to = start
-        self.used = 0
-        self.wanted = False
-        self.view = memoryview(b"")
-
-
-class _Piece(NamedTuple):
-    """[start, stop) of one read: from a part, or received straight into the caller's memory."""
-
-    start: int
-    stop: int
-    part: _Part | None
-    straight: Download | None
 
 
 class SequentialFill:
@@ -75,7 +45,7 @@ class SequentialFill:
         most = max(1, config.memory_budget_bytes // (2 * self._size))
         self._window = min(config.shared_prefetch_tasks or _WINDOW, most)
         self._pieces = config.shared_prefetch_tasks or STRAIGHT_IN_FLIGHT  # of one read in flight together
-        self._parts: dict[int, _Part] = {}  # by cell
+        self._parts: dict[int, Part] = {}  # by cell
         self._spent: int | None = None  # the cell that was read to its end last
         self._spare: list[memoryview] = []
         self._last = 0  # where the last read ended
@@ -94,7 +64,7 @@ class SequentialFill:
         stop = download.start + download.length
         if off or not download.length or stop != self._end_of(cell):
             return
-        part = _Part(download.start, stop, download, None, counted=False)
+        part = Part(download.start, stop, download, None, counted=False)
         part.ready, part.view, part.download = True, download.view, None
         self._parts[cell] = part
 
@@ -160,14 +130,14 @@ class SequentialFill:
             self._look_at = 0
         self._last = stop
 
-    def _passed(self, part: _Part, at: int, stop: int) -> None:
+    def _passed(self, part: Part, at: int, stop: int) -> None:
         """Note a read of [at, stop) that a part served; both the hot path and what keeps memory bounded."""
         self._moved(at, stop)
         self._consumed(part, at, stop)
         if stop >= self._look_at:
             self._read_ahead(stop)
 
-    def _consumed(self, part: _Part, at: int, stop: int) -> None:
+    def _consumed(self, part: Part, at: int, stop: int) -> None:
         self._clock += 1
         part.used = self._clock
         if at <= part.read_to + _GAP and stop > part.read_to:
@@ -183,6 +153,16 @@ class SequentialFill:
         ahead = min(self._pace.window(self._window), 4 * self._run // self._size)
         first = stop // self._size  # the cell that is being read, unless a new one begins here
         last = min(first + ahead + (ahead > 0 and stop % self._size > 0), -(-(self._version.size or 0) // self._size))
+        self._ask_for(first, last)
+        self._look_at = stop + self._size // 4
+
+    def ahead(self, most: int) -> int:
+        """Before anything is read: ask for the first `most` parts, and return how many there are or will be."""
+        self._ask_for(0, min(most, self._window, -(-(self._version.size or 0) // self._size)))
+        return len(self._parts)
+
+    def _ask_for(self, first: int, last: int) -> None:
+        """Ask for what there is not yet of the cells [first, last), as far as the budget goes."""
         batch: list[Download] = []
         for cell in range(first, last):
             if cell not in self._parts:
@@ -193,11 +173,10 @@ class SequentialFill:
                 batch.append(part.download)
         if batch:
             self._version.client.submit(batch)
-        self._look_at = stop + self._size // 4
 
     # -- parts
 
-    def _ask(self, cell: int, first: int, last: int, force: bool) -> _Part | None:
+    def _ask(self, cell: int, first: int, last: int, force: bool) -> Part | None:
         """Make a part (its download is not submitted yet); cells [first, last) are not dropped for it."""
         start, stop = cell * self._size, self._end_of(cell)
         budget = self._version.client.budget
@@ -207,7 +186,7 @@ class SequentialFill:
             self._make_room(first, last)
             buffer = self._spare.pop() if self._spare else allocate(min(self._size, self._version.size or 0))
             download = self._version.range(start, stop, buffer[: stop - start])
-            part = self._parts[cell] = _Part(start, stop, download, buffer, counted=True)
+            part = self._parts[cell] = Part(start, stop, download, buffer, counted=True)
         except BaseException:  # the object was found damaged, or an interruption
             budget.give(stop - start)  # too much, where take() was interrupted: that makes up for itself
             raise
@@ -237,12 +216,12 @@ class SequentialFill:
         if part.buffer is not None and len(self._spare) < _SPARE:
             self._spare.append(part.buffer)
 
-    def _uncount(self, part: _Part) -> None:
+    def _uncount(self, part: Part) -> None:
         if part.counted:
             self._version.client.budget.give(part.stop - part.start)
             part.counted = False
 
-    def _finish(self, part: _Part) -> None:
+    def _finish(self, part: Part) -> None:
         """Wait until the part is held. After a failure it is dropped, so that another read asks anew."""
         if part.ready:
             return
@@ -266,7 +245,7 @@ class SequentialFill:
 
         straight: in ranges of so many bytes, and ask for nothing ahead.
         """
-        pieces: deque[_Piece] = deque()
+        pieces: deque[Piece] = deque()
         pos = at
         try:
             while pos < stop or pieces:
@@ -289,7 +268,7 @@ class SequentialFill:
             cancel_all([piece.straight for piece in pieces if piece.straight is not None])
             raise
 
-    def _plan(self, pos: int, stop: int, into: memoryview, batch: list[Download], most: int | None) -> _Piece:
+    def _plan(self, pos: int, stop: int, into: memoryview, batch: list[Download], most: int | None) -> Piece:
         cell = pos // self._size
         end = self._end_of(cell)
         part = self._parts.get(cell)
@@ -302,15 +281,15 @@ class SequentialFill:
             if most is not None or (stop >= end and (end - pos >= BIG or end - pos >= self._size)):
                 straight = self._version.range(pos, end, into[: end - pos])
                 batch.append(straight)
-                return _Piece(pos, end, None, straight)
+                return Piece(pos, end, None, straight)
             part = self._ask(cell, cell, -(-stop // self._size), force=True)
             assert part is not None
             assert part.download is not None
             batch.append(part.download)
         part.wanted = True
-        return _Piece(pos, min(end, stop), part, None)
+        return Piece(pos, min(end, stop), part, None)
 
-    def _take(self, piece: _Piece, into: memoryview) -> None:
+    def _take(self, piece: Piece, into: memoryview) -> None:
         if piece.straight is not None:
             self._version.learn(piece.straight.wait())
         elif piece.part is not None:

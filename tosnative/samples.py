@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,9 @@ _WINDOW_PARTS = 16
 # The faults of one object; whatever else goes wrong goes wrong for all of them.
 _SKIPPED = (TosNotFoundError, TosChangedError, TosIntegrityError)
 
+# From so far on, the time to first byte of a part that is asked for when it is wanted is worth hiding.
+_FAR_S = 0.005
+
 Started = tuple[TosObjectReader, "Download | None"]
 
 
@@ -44,6 +48,7 @@ class SampleStream:
         self._part = client.config.part_size
         self._guess = _UNKNOWN_SIZE
         self._probe: Download | None = None
+        self._upcoming: deque[Started] = deque()  # not yielded yet
 
     def samples(self, rows: Iterable[int], depth: int = 0) -> Iterator[Any]:
         """Yield the samples in the order of the rows, with `depth` objects in flight; 0 is what the client advises.
@@ -62,6 +67,9 @@ class SampleStream:
         skip = self._options.on_error == "skip"
         try:
             for reader, download in started:
+                self._upcoming.popleft()
+                if download is not None and download.done and _has_more(download):
+                    self._go_on(reader.bucket)
                 try:
                     if skip and download is not None:
                         download.wait()
@@ -103,6 +111,7 @@ class SampleStream:
             if download is not None:
                 downloads.append(download)
             started.append((reader, download))
+        self._upcoming.extend(started)
         if downloads:
             client.submit(downloads)
             if self._index.size(rows[-1]) < 0:
@@ -119,6 +128,16 @@ class SampleStream:
         probe, self._probe = self._probe, download
         if probe is not None and probe.done and probe.error is None:
             self._guess = max(1, probe.length)
+
+    def _go_on(self, bucket: str) -> None:
+        """Ask for more of the large objects that are wanted next; not of a service so near that it need not be waited for."""
+        if self._client.least_first_byte_s(bucket) < _FAR_S:
+            return
+        left = _WINDOW_PARTS
+        for reader, _ in self._upcoming:
+            left -= max(1, reader.ahead(left))
+            if left <= 0:
+                break
 
     def _skipped(self, reader: TosObjectReader, error: TosException) -> None:
         LOG.warning("skipped: %s", error)
@@ -142,6 +161,11 @@ class _Window:
     def give(self, n: int) -> None:
         self._left += n
         self._budget.give(n)
+
+
+def _has_more(download: Download) -> bool:
+    """Whether the first request, which is done, has not brought the whole object."""
+    return download.error is None and download.length < (download.meta.size or 0)
 
 
 def _discard(started: Started) -> None:

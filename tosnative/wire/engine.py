@@ -123,6 +123,11 @@ class Engine:
         # Twice the limit: the queue is refilled half a window at a time, and must not run dry meanwhile.
         return _FIRST_DEPTH if pool is None else 2 * pool.limit.value
 
+    def least_first_byte_s(self, origin: Origin) -> float:
+        """The least of the recent times to first byte from there; 0 where there is none."""
+        pool = self._loop.pools.get(origin)
+        return 0.0 if pool is None else pool.hedge.least_s
+
     def _waiter(self) -> threading.Lock:
         """Under the lock: this thread's own, which it waits for while others have not released it."""
         found: threading.Lock | None = getattr(self._local, "waiter", None)

@@ -37,6 +37,11 @@ class HedgePolicy:
             self._delay = max(ordered[int(len(ordered) * 0.95)] * _MARGIN, _FLOOR_S)
 
     @property
+    def least_s(self) -> float:
+        """The least of the recent times to first byte; 0 while there is none."""
+        return min(self._times[: self._count], default=0.0)
+
+    @property
     def delay(self) -> float | None:
         """Seconds after which an unanswered request is late; None while nobody knows."""
         return self._delay
