@@ -301,6 +301,7 @@ WORKLOADS = {
 
 def preload() -> None:
     importlib.import_module("torch.utils.data")
+    importlib.import_module("tos")  # the control plane's, imported at the first call of it
     module = importlib.import_module(MODULE)
     for name in module.__all__:
         getattr(module, name)

@@ -85,7 +85,7 @@ def test_a_throttling_service_is_asked_less_and_then_more_again(tos: LocalTos, m
     tos.faults.add(method="GET", times=8, status=503, retry_after_s=0)
     run(10)
     assert limit.value == 4
-    assert client.advised_depth("test") == 8
+    assert client.advised_depth("test") == 12
     run(32 * 5)
     assert limit.value == 8
 

@@ -120,8 +120,10 @@ class Engine:
     def advised_depth(self, origin: Origin) -> int:
         """How many small transfers to this origin are worth submitting ahead now."""
         pool = self._loop.pools.get(origin)
-        # Twice the limit: the queue is refilled half a window at a time, and must not run dry meanwhile.
-        return _FIRST_DEPTH if pool is None else 2 * pool.limit.value
+        # Twice the limit, as it is refilled half a window at a time and must not run dry meanwhile; and once more, so that an
+        # answer that is late, and is raced, does not hold up the others behind it: with 1 % of them a second late, 0.95 of
+        # what 512 in flight reach, and with twice the limit 0.79.
+        return _FIRST_DEPTH if pool is None else 3 * pool.limit.value
 
     def least_first_byte_s(self, origin: Origin) -> float:
         """The least of the recent times to first byte from there; 0 where there is none."""
