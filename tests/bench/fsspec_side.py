@@ -115,4 +115,4 @@ if __name__ == "__main__":
     resolve_localhost()
     # Or tosfs asks a management service on the internet to tag the bucket, before each file.
     os.environ["TOS_BUCKET_TAG_ENABLE"] = "false"
-    run_jobs(WORKLOADS, sys.argv[2], lambda: importlib.import_module(CLASSES[MODULE][0]) and None)
+    run_jobs(WORKLOADS, sys.argv[2], lambda: importlib.import_module(CLASSES[MODULE][0]))

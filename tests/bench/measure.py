@@ -108,7 +108,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def run_jobs(workloads: Mapping[str, Workload], arguments: str, preload: Callable[[], None] = lambda: None) -> None:
+def run_jobs(workloads: Mapping[str, Workload], arguments: str, preload: Callable[[], object] = lambda: None) -> None:
     """Do what the command line asks for: jobs as JSON, or "serve"."""
     say({"versions": versions()})
     if arguments == "serve":

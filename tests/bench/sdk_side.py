@@ -126,4 +126,4 @@ WORKLOADS = {
 
 if __name__ == "__main__":
     resolve_localhost()
-    run_jobs(WORKLOADS, sys.argv[2], lambda: importlib.import_module("tos") and None)
+    run_jobs(WORKLOADS, sys.argv[2], lambda: importlib.import_module("tos"))
