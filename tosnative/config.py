@@ -91,7 +91,8 @@ class TosClientConfig:
     shared_upload_part_tasks: most parts in flight of one writer; None chooses by part size and memory budget.
     enable_crc: compare CRC64 of what is read and written with the service's.
     deadline_s: how long one operation is retried, from its first attempt, or from when it last moved a MiB.
-    memory_budget_bytes: for everything in flight or read ahead, per process.
+    memory_budget_bytes: for everything in flight or read ahead, per process. Besides, a client keeps up to a quarter of it, and
+        256 MiB at most, of what large reads returned and their callers have dropped, to fill it again.
     hedge_percent: most extra requests, in percent, that race an answer which is unusually late; 0 switches it off.
     shorten_switch_interval: over TLS, let Python switch threads more often while transfers run (see sys.setswitchinterval).
     """

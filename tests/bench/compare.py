@@ -125,7 +125,7 @@ def expected(workload: str, contents: Contents, settings: Settings) -> tuple[int
     if workload in ("iterable", "batches", "loader"):
         size = settings.get("object_bytes", contents.small_bytes)
         keys = contents.sized_keys(size) if "object_bytes" in settings else contents.small_keys()
-        count = len(keys[: settings.get("objects")])
+        count = settings.get("objects", len(keys))
         return count, count * size
     return {
         "volumes": (contents.volumes, contents.volumes * contents.volume_bytes),

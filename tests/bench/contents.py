@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import cycle, islice
 
 MIB = 1 << 20
 BUCKET = "bench"
@@ -68,6 +69,11 @@ LONG = Contents()
 SHORT = Contents(
     small=128, big_bytes=24 * MIB, volumes=4, volume_bytes=12 * MIB, listed=3000, ranges=64, small_bytes=100 << 10
 )
+
+
+def repeated(keys: list[str], count: int | None) -> list[str]:
+    """The first `count` of the keys, which begin anew when they are used up; None takes each once."""
+    return keys if count is None else list(islice(cycle(keys), count))
 
 
 def block() -> bytes:

@@ -9,11 +9,12 @@ from typing import Any
 
 from compare import Bench, rate
 from contents import MIB, SIZES
-from rows import Row, Settings
+from rows import DEFAULTS, Row, Settings
 
 ROUNDS = 3
 SERIES_BYTES = 256 * MIB
 SHORT_SERIES_BYTES = 1 * MIB
+COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 IN_FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -49,7 +50,20 @@ def measure_curves(bench: Bench, short: bool) -> list[dict[str, Any]]:
         conditions = [Condition("", place, size) for size in (SIZES[:1] if short else SIZES)]
         points = [point(bench, condition, condition.object_bytes, tuned(condition)) for condition in conditions]
         found.append({"name": f"size of objects, {place}", "x": "bytes", "unit": "MiB/s", "points": points})
+    found.append(scale(bench, COUNTS[:1] if short else COUNTS))
     return found
+
+
+def scale(bench: Bench, counts: tuple[int, ...]) -> dict[str, Any]:
+    """What an object costs us in datasets of so many; once each, as the largest takes a minute or two."""
+    row = Row("number of objects", "iterable", "near", "objects/s", {"ours": DEFAULTS})
+    points = []
+    for count in counts:
+        run = bench.run("ours", row, {"object_bytes": SIZES[0], "objects": count})
+        if "error" not in run:
+            facts = {"cpu_us": run["cpu_s"] / count * 1e6, "rss_growth_mib": run["rss_growth_mib"]}
+            points.append({"x": count, "ours": rate(run, row.unit), **facts})
+    return {"name": "number of objects of 4 KiB", "x": "objects", "unit": row.unit, "points": points}
 
 
 def few(condition: Condition, depth: int) -> Settings:
@@ -94,8 +108,13 @@ def point(bench: Bench, condition: Condition, x: int | None, settings: dict[str,
 
 
 def summary(curves: list[dict[str, Any]]) -> list[str]:
-    """How near our defaults come to the best number in flight that could be set by hand."""
-    lines = []
+    """What an object costs in large datasets, and how near our defaults come to the best number that could be set by hand."""
+    lines = [
+        f"{point['x']:,} objects: {point['cpu_us']:.0f} us of CPU each, {point['rss_growth_mib']:.0f} MiB of memory in all"
+        for curve in curves
+        for point in curve["points"]
+        if "cpu_us" in point
+    ]
     for curve in curves:
         by_hand = [(p["ours"], p["x"]) for p in curve["points"] if p["x"] is not None and p.get("ours")]
         default = next((p.get("ours") for p in curve["points"] if p["x"] is None), None)

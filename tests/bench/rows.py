@@ -263,7 +263,7 @@ def other_rows() -> list[Row]:
     return [
         Row("listing, 5 ms a page", "listing", "listing", "keys/s", listing, Bars(3, 10)),
         Row("import", "import", "near", "ms", {**plain, "sdk": DEFAULTS}, Bars(seconds=0.3)),
-        Row("import of every name, torch imported before", "import_names", "near", "ms", plain),
+        Row("import of the names of both, torch imported before", "import_names", "near", "ms", plain),
         Row("first sample of a process", "first", "read", "ms", plain, Bars(1, 2)),
     ]
 

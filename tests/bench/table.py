@@ -127,15 +127,23 @@ def main_table(results: Iterable[Result], judge: bool = True) -> str:
 
 
 def brief_table(results: Iterable[Result]) -> str:
-    """What fits on a page: the rows in which the peer took part."""
-    head = ("workload", "unit", "tosnative", "tostorchconnector", "times as fast", "CPU", "of the limit")
+    """What fits on a page: the rows in which the peer took part; ours and then the peer's where a cell has two figures."""
+    head = ("workload", "server", "times as fast", "CPU", "memory growth, MiB", "of the bare loop")
     lines = []
     for result in results:
-        ours, theirs = cpu(result, "ours"), cpu(result, "peer")
-        less = short(ours / theirs) if ours is not None and theirs else NONE
-        speeds = (amount(result, "ours"), amount(result, "peer"), spread(ratios(result, "peer")))
-        lines.append((result["name"], result["unit"], *speeds, less, spread(ratios(result, "limit")).partition(" ")[0]))
-    return markdown(head, [line for line in lines if line[3] != NONE])
+        if not ratios(result, "peer"):
+            continue
+        used = " and ".join(cpu_text(result, side) for side in ("ours", "peer"))
+        grown = " and ".join(rss_text(result, side) for side in ("ours", "peer"))
+        in_workers = result["workload"] in ("loader", "volumes")
+        limits = ratios(result, "limit")
+        lines.append(
+            (
+                *(result["name"], result["server"], spread(ratios(result, "peer")), used),
+                *(NONE if in_workers else grown, short(median(limits)) if limits else NONE),
+            )
+        )
+    return markdown(head, lines)
 
 
 def others_table(results: Iterable[Result]) -> str:
