@@ -11,8 +11,8 @@ from typing import Any
 from table import ratios
 
 OURS, PEER, GREY = "#0b6e4f", "#c44536", "#8a8a8a"
-COLOURS = {"ours": OURS, "peer": PEER, "limit": GREY}
-LABELS = {"ours": "tosnative", "peer": "tostorchconnector", "limit": "bare socket loop"}
+COLOURS = {"ours": OURS, "peer": PEER, "limit": GREY, "ideal": "black"}
+LABELS = {"ours": "tosnative", "peer": "tostorchconnector", "limit": "bare socket loop", "ideal": "ideal"}
 
 
 def pyplot() -> Any | None:

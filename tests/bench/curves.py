@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from burden import per_ms, spin
 from compare import Bench, rate
 from contents import MIB, SIZES
 from rows import DEFAULTS, Row, Settings
@@ -14,6 +15,7 @@ from rows import DEFAULTS, Row, Settings
 ROUNDS = 3
 SERIES_BYTES = 256 * MIB
 SHORT_SERIES_BYTES = 1 * MIB
+WORK_MS = (0.05, 0.1, 0.25, 0.5, 1, 2, 5)
 COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 IN_FLIGHT = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 
@@ -51,7 +53,33 @@ def measure_curves(bench: Bench, short: bool) -> list[dict[str, Any]]:
         points = [point(bench, condition, condition.object_bytes, tuned(condition)) for condition in conditions]
         found.append({"name": f"size of objects, {place}", "x": "bytes", "unit": "MiB/s", "points": points})
     found.append(scale(bench, COUNTS[:1] if short else COUNTS))
+    found.append(working_curve(bench, WORK_MS[-1:] if short else WORK_MS))
     return found
+
+
+def working_curve(bench: Bench, amounts: tuple[float, ...]) -> dict[str, Any]:
+    """Objects a second against milliseconds of work that holds the GIL for each of them, beside the ideal.
+
+    The ideal is 1 / (work + CPU that an object costs us where there is none): both take turns on one lock.
+    """
+    turns, points = per_ms(spin, 200_000), []
+    free = bench.row(Row("no work", "iterable", "read", "objects/s", {"ours": DEFAULTS}))["sides"]["ours"]["runs"]
+    transfer_s = median(run["cpu_s"] / run["objects"] for run in free if "error" not in run)
+    for amount in amounts:
+        job = {"spins": round(turns * amount), "objects": max(200, int(1000 / amount))}
+        good = {"prefetch_concurrency": 64, "shared_prefetch_tasks": 128}
+        sides = {"ours": (job,), "peer": ({**job, **good},)}
+        taking_part = {name: one for name, one in sides.items() if name in bench.sides}
+        found = bench.row(Row(f"{amount:g} ms of work", "iterable", "read", "objects/s", taking_part))["sides"]
+        works = [run["work_s"] for run in found["ours"]["runs"] if "error" not in run]
+        ideal = {"ideal": 1 / (median(works) + transfer_s)} if works else {}
+        points.append({"x": amount, **ideal, **{name: middle(side["runs"]) for name, side in found.items()}})
+    return {"name": "work that holds the GIL", "x": "ms a sample", "unit": "objects/s", "points": points}
+
+
+def middle(runs: list[dict[str, Any]], unit: str = "objects/s") -> float | None:
+    rates = [value for run in runs if (value := rate(run, unit)) is not None]
+    return median(rates) if rates else None
 
 
 def scale(bench: Bench, counts: tuple[int, ...]) -> dict[str, Any]:
@@ -102,8 +130,7 @@ def point(bench: Bench, condition: Condition, x: int | None, settings: dict[str,
     result = bench.row(Row(f"{condition.name or condition.place}, {x}", "iterable", condition.place, unit, sides))
     measured: dict[str, Any] = {"x": x}
     for name, side in result["sides"].items():
-        rates = [value for run in side["runs"] if (value := rate(run, unit)) is not None]
-        measured[name] = median(rates) if rates else None
+        measured[name] = middle(side["runs"], unit)
     return measured
 
 
@@ -128,9 +155,10 @@ def summary(curves: list[dict[str, Any]]) -> list[str]:
 
 def curve_table(curve: dict[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Head and lines."""
-    sides = ("ours", "peer", "limit")
+    points = curve["points"]
+    sides = [name for name in ("ours", "peer", "limit", "ideal") if any(name in point for point in points)]
     lines = [
         ("defaults" if p["x"] is None else str(p["x"]), *(f"{p[side]:,.0f}" if p.get(side) else "-" for side in sides))
-        for p in curve["points"]
+        for p in points
     ]
     return (curve["x"], *(f"{side}, {curve['unit']}" for side in sides)), lines

@@ -37,6 +37,22 @@ def test_every_workload_works_on_every_side_that_is_here(tmp_path: Path) -> None
     assert report["machine"]["cpus"]
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+def test_every_curve_has_points(tmp_path: Path) -> None:
+    kept = tmp_path / "curves.json"
+    done = run("--curves", "--short", "--no-nginx", "--json", str(kept))
+    assert done.returncode == 0, done.stderr[-3000:]
+    curves = json.loads(kept.read_text())["curves"]
+    assert len({curve["name"] for curve in curves}) == len(curves) > 4
+    for curve in curves:
+        assert all(point["ours"] > 0 for point in curve["points"]), curve
+        assert curve["name"] in done.stdout
+    assert all(point["ideal"] > 0 for point in curves[-1]["points"])
+    assert "the defaults reach" in done.stdout
+    assert "us of CPU each" in done.stdout
+
+
 def result(unit: str, ours: list[dict[str, Any]], peer: list[dict[str, Any]], **bars: float) -> dict[str, Any]:
     promised = {"ratio": None, "aim": None, "cpu": None, "of_limit": None, "rss_mib": None, "seconds": None, **bars}
     sides = {"ours": {"settings": {}, "runs": ours}, "peer": {"settings": {}, "runs": peer}}
