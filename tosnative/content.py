@@ -229,10 +229,8 @@ class ObjectContent(io.BufferedIOBase):
         if held is not None:
             return bytes(held)
         room = self._version.client.rooms.of(want)
-        if self._into(at, room.view) != want:
-            raise AssertionError(
-                f"{self.name}: bytes {at} to {at + want} came short"
-            )  # the room may hold another's bytes
+        if self._into(at, room.view) != want:  # what is not filled may be another object's
+            raise AssertionError(f"{self.name}: bytes {at} to {at + want} came short")
         return room.seal()
 
     def _into(self, at: int, view: memoryview) -> int:

@@ -56,15 +56,8 @@ class IndexColumns:
         if not "".join(keys).isascii():
             for key in keys:
                 check_key(bucket, key)
-        self._append_texts("key", keys)
-        self._append_texts("etag", [""] * len(keys))
-        self._append(
-            array("q", [-1]) * len(keys),
-            array("Q", [0]) * len(keys),
-            bytes(len(keys)),
-            array("d", [math.nan]) * len(keys),
-            array("i", [self._names.setdefault(bucket, len(self._names))]) * len(keys),
-        )
+        count = len(keys)
+        self.add_page(bucket, PageColumns(keys, [-1] * count, [""] * count, [0] * count, [math.nan] * count))
 
     def add_page(self, bucket: str, page: PageColumns) -> None:
         """Append the objects of a page of this bucket's listing."""

@@ -11,6 +11,7 @@ from burden import per_ms, spin
 from compare import Bench, rate
 from contents import MIB, SIZES
 from rows import DEFAULTS, Row, Settings
+from table import cpu, rates
 
 ROUNDS = 3
 SERIES_BYTES = 256 * MIB
@@ -63,23 +64,22 @@ def working_curve(bench: Bench, amounts: tuple[float, ...]) -> dict[str, Any]:
     The ideal is 1 / (work + CPU that an object costs us where there is none): both take turns on one lock.
     """
     turns, points = per_ms(spin, 200_000), []
-    free = bench.row(Row("no work", "iterable", "read", "objects/s", {"ours": DEFAULTS}))["sides"]["ours"]["runs"]
-    transfer_s = median(run["cpu_s"] / run["objects"] for run in free if "error" not in run)
+    transfer_s = cpu(bench.row(Row("no work", "iterable", "read", "objects/s", {"ours": DEFAULTS})), "ours") or 0.0
     for amount in amounts:
         job = {"spins": round(turns * amount), "objects": max(200, int(1000 / amount))}
         good = {"prefetch_concurrency": 64, "shared_prefetch_tasks": 128}
         sides = {"ours": (job,), "peer": ({**job, **good},)}
         taking_part = {name: one for name, one in sides.items() if name in bench.sides}
-        found = bench.row(Row(f"{amount:g} ms of work", "iterable", "read", "objects/s", taking_part))["sides"]
-        works = [run["work_s"] for run in found["ours"]["runs"] if "error" not in run]
+        result = bench.row(Row(f"{amount:g} ms of work", "iterable", "read", "objects/s", taking_part))
+        works = [run["work_s"] for run in result["sides"]["ours"]["runs"] if "error" not in run]
         ideal = {"ideal": 1 / (median(works) + transfer_s)} if works else {}
-        points.append({"x": amount, **ideal, **{name: middle(side["runs"]) for name, side in found.items()}})
+        points.append({"x": amount, **ideal, **{name: middle(result, name) for name in taking_part}})
     return {"name": "work that holds the GIL", "x": "ms a sample", "unit": "objects/s", "points": points}
 
 
-def middle(runs: list[dict[str, Any]], unit: str = "objects/s") -> float | None:
-    rates = [value for run in runs if (value := rate(run, unit)) is not None]
-    return median(rates) if rates else None
+def middle(result: dict[str, Any], side: str) -> float | None:
+    found = rates(result, side)
+    return median(found) if found else None
 
 
 def scale(bench: Bench, counts: tuple[int, ...]) -> dict[str, Any]:
@@ -128,10 +128,7 @@ def point(bench: Bench, condition: Condition, x: int | None, settings: dict[str,
     unit = "MiB/s" if x is not None and x == condition.object_bytes else "objects/s"
     sides = {name: (one,) for name, one in settings.items() if name in bench.sides}
     result = bench.row(Row(f"{condition.name or condition.place}, {x}", "iterable", condition.place, unit, sides))
-    measured: dict[str, Any] = {"x": x}
-    for name, side in result["sides"].items():
-        measured[name] = middle(side["runs"], unit)
-    return measured
+    return {"x": x, **{name: middle(result, name) for name in result["sides"]}}
 
 
 def summary(curves: list[dict[str, Any]]) -> list[str]:
